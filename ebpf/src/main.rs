@@ -1,0 +1,2 @@
+//! The kernel programs of ackbeat.
+fn main() {}

@@ -1,0 +1,32 @@
+//! The liveness engine of ackbeat: **is the peer gone, or is it only behind?**
+//!
+//! Evidence goes in as [`Input`]s that carry their own time; verdict changes and close records come out as
+//! [`Output`]s. There is no clock, no IO, no async and no unsafe code in here, and the crate needs `core` and
+//! `alloc` only: the sidecar, the arena, replays and fuzzers all run this same engine.
+//!
+//! The four calls, in the style of a sans-IO protocol:
+//!
+//! | call | meaning |
+//! |---|---|
+//! | [`Engine::handle_input`] | something was seen |
+//! | [`Engine::handle_timeout`] | this much time has passed |
+//! | [`Engine::poll_timeout`] | when the engine wants to be called next |
+//! | [`Engine::poll`] | what the engine has decided |
+//!
+//! and one question for the driver: [`Engine::next_sample_at`], when a pass of the sampler is worth its cost.
+#![cfg_attr(not(test), no_std)]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod input;
+mod output;
+mod policy;
+mod sequence;
+mod time;
+
+pub use input::*;
+pub use output::*;
+pub use policy::*;
+pub use sequence::Seq;
+pub use time::Timestamp;

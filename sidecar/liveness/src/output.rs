@@ -1,0 +1,332 @@
+//! What the engine decides.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::{ConnectionId, Endpoints, Process, Role, Snapshot, Timestamp, Upgrade};
+
+macro_rules! words {
+    ($(#[$meta:meta])* $name:ident { $($(#[$variant_meta:meta])* $variant:ident = $word:literal),+ $(,)? }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+        pub enum $name {
+            $($(#[$variant_meta])* #[cfg_attr(feature = "serde", serde(rename = $word))] $variant),+
+        }
+        impl $name {
+            /// Every value.
+            pub const ALL: &[Self] = &[$(Self::$variant),+];
+            /// The stable word for it, as spans and logs show it.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $word),+ }
+            }
+        }
+        impl core::fmt::Display for $name {
+            fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                formatter.pad(self.as_str())
+            }
+        }
+    };
+}
+
+words! {
+    /// What the evidence adds up to.
+    Verdict {
+        /// No Ping outstanding, or the Pong is within its budget.
+        Alive = "alive",
+        /// A Ping waits behind data, or the peer is busy, and progress is fresh.
+        Congested = "congested",
+        /// The peer's kernel answers, its application does not read.
+        Stalled = "stalled",
+        /// The Ping was acknowledged and nothing came back: half-open, or a hung application.
+        Silent = "silent",
+        /// Data is outstanding and nothing at all comes.
+        Unreachable = "unreachable",
+        /// Evidence is missing.
+        Unknown = "unknown",
+        /// The connection is over.
+        Closed = "closed",
+    }
+}
+
+words! {
+    /// The strongest rung of the evidence ladder that a verdict stands on.
+    Rung {
+        /// No evidence.
+        None = "none",
+        /// Any segment from the peer.
+        Hop = "hop",
+        /// `snd_una` advanced.
+        Ack = "ack",
+        /// The right edge of the peer's window advanced after it had been limiting.
+        Drain = "drain",
+        /// Payload from the peer.
+        Inbound = "inbound",
+        /// The Pong that answers an outstanding Ping.
+        Pong = "pong",
+    }
+}
+
+words! {
+    /// What kind of close it was (`ackbeat.close.kind`).
+    CloseKind {
+        /// With a Close frame, or with nothing owed (plain TCP: FIN with everything delivered and read).
+        Graceful = "graceful",
+        /// A heartbeat watchdog's kill.
+        HeartbeatKill = "heartbeat_kill",
+        /// Without a Close frame, and not by a heartbeat watchdog as far as is known.
+        Abort = "abort",
+        /// The process exited.
+        ProcessExit = "process_exit",
+        /// The kernel gave up (`ETIMEDOUT`, `EHOSTUNREACH`, …).
+        KernelTimeout = "kernel_timeout",
+        /// None of these.
+        Other = "other",
+    }
+}
+
+words! {
+    /// Who closed first (`ackbeat.close.initiator`).
+    CloseInitiator {
+        /// The local process.
+        Host = "host",
+        /// The peer's FIN or RST came first.
+        Peer = "peer",
+        /// The kernel gave up.
+        Kernel = "kernel",
+    }
+}
+
+words! {
+    /// How it was closed (`ackbeat.close.method`).
+    CloseMethod {
+        /// FIN.
+        Fin = "fin",
+        /// RST.
+        Rst = "rst",
+    }
+}
+
+words! {
+    /// Which Close frames passed before the close (`ackbeat.close.ws_frame`).
+    CloseFrames {
+        /// None.
+        None = "none",
+        /// The host sent one.
+        Sent = "sent",
+        /// The peer sent one.
+        Received = "received",
+        /// Both sent one.
+        Both = "both",
+    }
+}
+
+words! {
+    /// What the socket showed after the host closed it (`ackbeat.postmortem`).
+    Postmortem {
+        /// The window's right edge moved on, or payload came in: the peer's application was alive.
+        AppProgress = "app_progress",
+        /// Something came: the peer's kernel, or the next hop's, was alive.
+        Answered = "answered",
+        /// Nothing came although data or the FIN was retransmitted.
+        NoAnswer = "no_answer",
+        /// Closed by RST, or the sidecar stopped first.
+        Unresolved = "unresolved",
+    }
+}
+
+words! {
+    /// What to think of a close that the host started and that was not graceful (`ackbeat.kill.assessment`).
+    Assessment {
+        /// It killed a peer that was there.
+        FalseKill = "false_kill",
+        /// Not justified, and no sign of the peer's application afterwards.
+        Premature = "premature",
+        /// Justified by the policy, or by what followed.
+        Justified = "justified",
+        /// The evidence is missing.
+        Unknown = "unknown",
+    }
+}
+
+words! {
+    /// Where the oldest unanswered Ping was (`ackbeat.heartbeat.ping_location`).
+    PingLocation {
+        /// Not on the wire: in the host's own queue or unsent in the kernel. Inferred from the schedule.
+        NotSent = "not_sent",
+        /// On the wire, not acknowledged.
+        InFlight = "in_flight",
+        /// Acknowledged by the peer's kernel.
+        Acked = "acked",
+        /// Its Pong waits unread in the host's receive queue: the host is late.
+        PongUnread = "pong_unread",
+        /// Not known.
+        Unknown = "unknown",
+    }
+}
+
+words! {
+    /// Where heartbeats are known from (`ackbeat.heartbeat.source`).
+    HeartbeatSource {
+        /// Read off the wire.
+        Wire = "wire",
+        /// Reported by the application.
+        Application = "application",
+        /// Nothing is known.
+        None = "none",
+    }
+}
+
+words! {
+    /// How far the evidence reaches (`ackbeat.evidence.scope`).
+    EvidenceScope {
+        /// To the peer itself.
+        Peer = "peer",
+        /// To the next TCP hop only.
+        NextHop = "next_hop",
+    }
+}
+
+/// A decision of the engine.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(tag = "output", rename_all = "snake_case")
+)]
+pub enum Output {
+    /// A verdict changed.
+    VerdictChanged(VerdictChange),
+    /// A connection was closed, whoever did it; told at the close itself, before the post-mortem.
+    Closing {
+        /// The connection.
+        connection: ConnectionId,
+        /// When.
+        at: Timestamp,
+        /// Who closed.
+        initiator: CloseInitiator,
+    },
+    /// Everything that is known about a connection that is over. Exactly one for each [`crate::Input::Opened`].
+    Closed(Box<CloseRecord>),
+}
+
+/// A verdict changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct VerdictChange {
+    /// The connection.
+    pub connection: ConnectionId,
+    /// When.
+    pub at: Timestamp,
+    /// The verdict before.
+    pub from: Verdict,
+    /// The verdict now.
+    pub to: Verdict,
+    /// The rung that the new verdict stands on.
+    pub rung: Rung,
+    /// Whether the policy justifies a kill now.
+    pub kill_justified: bool,
+}
+
+/// What is known about one connection now.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Assessed {
+    /// The verdict.
+    pub verdict: Verdict,
+    /// The rung it stands on.
+    pub rung: Rung,
+    /// Whether the policy justifies a kill.
+    pub kill_justified: bool,
+    /// How far the evidence reaches.
+    pub scope: EvidenceScope,
+    /// The heartbeat.
+    pub heartbeat: Heartbeat,
+    /// Age of the last ACK-bearing segment from the peer, in milliseconds.
+    pub last_ack_age_ms: Option<u64>,
+    /// Age of the last payload from the peer, in milliseconds.
+    pub last_inbound_age_ms: Option<u64>,
+}
+
+/// What is known about a connection's heartbeat at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Heartbeat {
+    /// Where it is known from.
+    pub source: HeartbeatSource,
+    /// Name of its profile (`rfc6455`).
+    pub profile: Option<String>,
+    /// Learned interval between Pings, in milliseconds.
+    pub interval_ms: Option<u64>,
+    /// Pings since the last Pong, as the host would count them; `None` where unknown.
+    pub missed: Option<u32>,
+    /// Age of the last Pong, in milliseconds.
+    pub last_pong_age_ms: Option<u64>,
+    /// Where the oldest unanswered Ping is.
+    pub ping_location: PingLocation,
+    /// Bytes that stood before the oldest unanswered Ping and were not acknowledged.
+    pub ping_bytes_ahead: Option<u64>,
+    /// The schedule of the listening port was used to infer Pings that never reached the wire.
+    pub inferred: bool,
+}
+
+/// Everything about a connection that is over.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct CloseRecord {
+    /// The connection.
+    pub connection: ConnectionId,
+    /// Its two ends.
+    pub endpoints: Endpoints,
+    /// Who dialled.
+    pub role: Role,
+    /// It was older than the sidecar.
+    pub preexisting: bool,
+    /// The upgrade, if one was seen.
+    pub upgrade: Option<Upgrade>,
+    /// A heartbeat, a Close frame or an upgrade was seen, so it was a WebSocket.
+    pub is_websocket: bool,
+    /// When it was established, or found.
+    pub opened_at: Timestamp,
+    /// When it was closed (the first FIN or RST, or the kernel's giving up).
+    pub closed_at: Timestamp,
+    /// When the socket was gone, or the post-mortem ended.
+    pub ended_at: Timestamp,
+    /// Last proof of life before the close: the freshest evidence of any rung, at least `opened_at`.
+    pub last_proof_of_life_at: Timestamp,
+    /// Kind of close.
+    pub kind: CloseKind,
+    /// Who closed first.
+    pub initiator: CloseInitiator,
+    /// FIN or RST; `None` where it was not seen.
+    pub method: Option<CloseMethod>,
+    /// Which Close frames passed.
+    pub close_frames: CloseFrames,
+    /// Status code of the Close frame that the initiator sent.
+    pub close_code: Option<u16>,
+    /// Its reason.
+    pub close_reason: Option<String>,
+    /// Who closed, where a process did.
+    pub process: Option<Process>,
+    /// Kernel's error at the close, a positive errno.
+    pub socket_error: Option<u32>,
+    /// The verdict at the close, its rung and scope, the heartbeat and the ages.
+    pub assessed: Assessed,
+    /// What followed. `None` where the host did not start the close.
+    pub postmortem: Option<Postmortem>,
+    /// What to think of it. `None` where the host did not start the close, or the close was graceful.
+    pub assessment: Option<Assessment>,
+    /// The socket at the close.
+    pub snapshot: Option<Snapshot>,
+    /// Verdict changes, oldest first; at most [`VERDICT_HISTORY_MAX`], the middle ones left out.
+    pub verdict_changes: Vec<VerdictChange>,
+    /// Verdict changes that were left out.
+    pub verdict_changes_dropped: u32,
+    /// Records that were lost while this connection lived.
+    pub records_lost: u64,
+}
+
+/// Verdict changes that a [`CloseRecord`] holds at most (a span holds 128 events at most).
+pub const VERDICT_HISTORY_MAX: usize = 64;

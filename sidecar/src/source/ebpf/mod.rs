@@ -1,0 +1,1 @@
+//! Evidence from the eBPF programs.
