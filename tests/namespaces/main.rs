@@ -1,0 +1,3 @@
+//! Rank `namespaces`: the sidecar beside real sockets, in network namespaces, as root.
+
+mod path;

@@ -1,0 +1,1 @@
+//! Rank `namespaces`: spans received by an OTLP receiver that is not ours.

@@ -1,0 +1,19 @@
+//! What the tests and the demo of ackbeat are made of: network namespaces, hosts, clients, the sidecar as a process,
+//! and the spans that it prints.
+//!
+//! Everything waits for conditions with a deadline ([`journal::Journal::wait_for`]); everything that was made is
+//! removed when its value is dropped, on a panic too.
+
+pub mod client;
+pub mod clock;
+pub mod journal;
+pub mod mux;
+pub mod namespace;
+pub mod network;
+pub mod node;
+pub mod otlp_receiver;
+pub mod process;
+pub mod sidecar;
+pub mod sockets;
+pub mod spans;
+pub mod tools;

@@ -1,2 +1,0 @@
-//! Placeholder until the next commit.
-fn main() {}

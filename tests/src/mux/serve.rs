@@ -1,0 +1,267 @@
+//! The host's event loop.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use futures::{SinkExt, StreamExt};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::{Notify, mpsc};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, WebSocketConfig};
+use tokio_tungstenite::tungstenite::{Bytes, Message};
+
+use super::{Ask, Block, HostAction, HostEvent, HostOptions, MISSED_MAX, snapshot_sizes};
+use crate::clock::{elapsed_ms, monotonic_ns};
+use crate::journal::Journal;
+
+/// What the host's owner asks of it.
+pub(super) enum Command {
+    /// Queue this many bytes to every client.
+    SendToAll {
+        /// How many.
+        bytes: usize,
+    },
+    /// End.
+    Stop,
+}
+
+/// One client's side of the host.
+struct Connection {
+    peer_port: u16,
+    opened_ns: u64,
+    missed: Cell<u32>,
+    pongs: Cell<u32>,
+    /// Bytes that were queued and not handed to the kernel (`bufferedAmount` of the browser API).
+    buffered_bytes: Cell<u64>,
+    /// The single write chain. It has no bound: that is the fault of the host that this one reproduces.
+    chain: mpsc::UnboundedSender<Message>,
+    kill: Notify,
+}
+
+impl Connection {
+    fn queue(&self, message: Message) {
+        self.buffered_bytes.set(self.buffered_bytes.get() + queued_bytes(&message));
+        // The writer is gone only if the connection is.
+        let _ = self.chain.send(message);
+    }
+}
+
+#[derive(Clone)]
+struct Shared {
+    connections: Rc<RefCell<BTreeMap<u16, Rc<Connection>>>>,
+    events: Journal<HostEvent>,
+}
+
+impl Shared {
+    fn say(&self, peer_port: u16, what: HostAction) {
+        self.events.push(HostEvent { at_ns: monotonic_ns(), peer_port, what });
+    }
+
+    fn open(&self) -> Vec<Rc<Connection>> {
+        self.connections.borrow().values().cloned().collect()
+    }
+}
+
+/// Payload of data messages: bytes that look like empty Ping frames, so that a parser that guesses sees Pings.
+fn payload(bytes: usize) -> Bytes {
+    [0x89_u8, 0x00].iter().copied().cycle().take(bytes).collect()
+}
+
+/// Serves until told to stop.
+pub(super) fn run(
+    options: HostOptions,
+    events: &Journal<HostEvent>,
+    commands: mpsc::UnboundedReceiver<Command>,
+) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("building the host's runtime failed")?;
+    let local = tokio::task::LocalSet::new();
+    local.block_on(&runtime, serve(options, events.clone(), commands))
+}
+
+fn listen(options: &HostOptions) -> Result<TcpListener> {
+    let socket = if options.address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() };
+    let socket = socket.context("making the host's socket failed")?;
+    if let Some(bytes) = options.send_buffer_bytes {
+        // Accepted sockets inherit it.
+        socket.set_send_buffer_size(bytes).context("setting the send buffer's size failed")?;
+    }
+    socket.bind(SocketAddr::new(options.address, 0)).context("binding the host's socket failed")?;
+    socket.listen(1024).context("listening failed")
+}
+
+async fn serve(
+    options: HostOptions,
+    events: Journal<HostEvent>,
+    mut commands: mpsc::UnboundedReceiver<Command>,
+) -> Result<()> {
+    let shared = Shared { connections: Rc::default(), events };
+    let listener = listen(&options)?;
+    let port = listener.local_addr().context("reading the host's address failed")?.port();
+    shared.say(0, HostAction::Listening { port });
+    let watchdog = tokio::task::spawn_local(watch(shared.clone(), options.interval, options.block));
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => {
+                let (stream, peer) = accepted.context("accepting failed")?;
+                tokio::task::spawn_local(connection(shared.clone(), stream, peer.port()));
+            }
+            command = commands.recv() => match command {
+                Some(Command::SendToAll { bytes }) => {
+                    for connection in shared.open() {
+                        shared.say(connection.peer_port, HostAction::Queued { bytes: bytes as u64 });
+                        connection.queue(Message::Binary(payload(bytes)));
+                    }
+                }
+                Some(Command::Stop) | None => {
+                    watchdog.abort();
+                    return Ok(());
+                }
+            },
+        }
+    }
+}
+
+/// The watchdog: one tick for all sockets.
+async fn watch(shared: Shared, interval: Duration, block: Option<Block>) {
+    let mut due = Instant::now() + interval;
+    let mut ticks = 0_u32;
+    loop {
+        // A tick that is late runs at once, before anything is read: a missed tick is made up for.
+        if due > Instant::now() {
+            tokio::time::sleep_until(due.into()).await;
+        }
+        due += interval;
+        ticks += 1;
+        for connection in shared.open() {
+            tick(&shared, &connection);
+        }
+        if let Some(block) = block
+            && block.after_tick == ticks
+        {
+            while shared.open().iter().any(|connection| connection.buffered_bytes.get() > 0) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            // The whole loop stands still: it is the thing to be shown.
+            std::thread::sleep(block.duration);
+        }
+    }
+}
+
+fn tick(shared: &Shared, connection: &Connection) {
+    let (missed, buffered_bytes) = (connection.missed.get(), connection.buffered_bytes.get());
+    if missed >= MISSED_MAX {
+        let lifetime_ms = elapsed_ms(connection.opened_ns, monotonic_ns());
+        let pongs = connection.pongs.get();
+        shared.connections.borrow_mut().remove(&connection.peer_port);
+        shared.say(connection.peer_port, HostAction::Killed { missed, buffered_bytes, lifetime_ms, pongs });
+        connection.kill.notify_one();
+    } else {
+        connection.missed.set(missed + 1);
+        shared.say(connection.peer_port, HostAction::Ping { missed: missed + 1, buffered_bytes });
+        connection.queue(Message::Ping(Bytes::new()));
+    }
+}
+
+/// Bytes that a message takes in the queue: its payload, and the smallest header (RFC 6455 section 5.2).
+fn queued_bytes(message: &Message) -> u64 {
+    message.len() as u64 + 2
+}
+
+async fn connection(shared: Shared, stream: TcpStream, peer_port: u16) {
+    // Without it a Ping could wait for an ACK of its predecessor; the kernel may refuse, then it does wait.
+    let _ = stream.set_nodelay(true);
+    let config = WebSocketConfig::default().max_message_size(None).max_frame_size(None);
+    let Ok(socket) = tokio_tungstenite::accept_async_with_config(stream, Some(config)).await else {
+        shared.say(peer_port, HostAction::Closed);
+        return;
+    };
+    let (chain, queued) = mpsc::unbounded_channel();
+    let connection = Rc::new(Connection {
+        peer_port,
+        opened_ns: monotonic_ns(),
+        missed: Cell::new(0),
+        pongs: Cell::new(0),
+        buffered_bytes: Cell::new(0),
+        chain,
+        kill: Notify::new(),
+    });
+    shared.connections.borrow_mut().insert(peer_port, Rc::clone(&connection));
+    shared.say(peer_port, HostAction::Opened);
+    exchange(&shared, &connection, socket, queued).await;
+    // The socket was dropped: the descriptor is closed, and no Close frame was written on that account.
+    shared.connections.borrow_mut().remove(&peer_port);
+    shared.say(peer_port, HostAction::Closed);
+}
+
+async fn exchange(
+    shared: &Shared,
+    connection: &Connection,
+    socket: WebSocketStream<TcpStream>,
+    mut queued: mpsc::UnboundedReceiver<Message>,
+) {
+    let (mut sink, mut source) = socket.split();
+    let write = async {
+        while let Some(message) = queued.recv().await {
+            let bytes = queued_bytes(&message);
+            if sink.send(message).await.is_err() {
+                break;
+            }
+            connection.buffered_bytes.set(connection.buffered_bytes.get().saturating_sub(bytes));
+        }
+        // What cannot be written does not end the connection: reading says when it is over.
+        std::future::pending::<()>().await;
+    };
+    let read = async {
+        while let Some(Ok(message)) = source.next().await {
+            match message {
+                Message::Pong(_) => {
+                    connection.missed.set(0);
+                    connection.pongs.set(connection.pongs.get() + 1);
+                    shared.say(connection.peer_port, HostAction::Pong);
+                }
+                Message::Text(text) => {
+                    if let Ok(ask) = serde_json::from_str(&text) {
+                        answer(shared, connection, ask);
+                    }
+                }
+                // Sessions' data, Pings (answered by the library) and Close (likewise).
+                _ => {}
+            }
+        }
+    };
+    tokio::select! {
+        biased;
+        () = connection.kill.notified() => {}
+        () = read => {}
+        () = write => {}
+    }
+}
+
+fn answer(shared: &Shared, connection: &Connection, ask: Ask) {
+    let send = |bytes: usize| connection.queue(Message::Binary(payload(bytes)));
+    match ask {
+        Ask::Follow => {
+            let sizes = snapshot_sizes();
+            let bytes = sizes.iter().sum::<usize>() as u64;
+            shared.say(connection.peer_port, HostAction::Queued { bytes });
+            sizes.into_iter().for_each(send);
+        }
+        Ask::Bytes { bytes } => {
+            shared.say(connection.peer_port, HostAction::Queued { bytes: bytes as u64 });
+            send(bytes);
+        }
+        Ask::Leave { code, reason } => {
+            shared.say(connection.peer_port, HostAction::Closing { code });
+            let frame = CloseFrame { code: CloseCode::from(code), reason: reason.into() };
+            connection.queue(Message::Close(Some(frame)));
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! The path that most tests use: a host, a router and a client, each in its own network namespace.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use anyhow::{Context, Result};
+
+use crate::namespace::Namespace;
+use crate::process::run;
+
+/// IP version of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IpVersion {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+/// A host, a router and a client in a row. The router can cut a path without a word, and make it slow.
+///
+/// ```text
+/// host 10.87.1.2 ── 10.87.1.1 router 10.87.2.1 ── 10.87.2.2 client
+///  fd87:1::2        fd87:1::1        fd87:2::1      fd87:2::2
+/// ```
+pub struct Network {
+    /// Where hosts and the sidecar run: the pod.
+    pub host: Namespace,
+    /// Forwards between the two.
+    pub router: Namespace,
+    /// Where clients run.
+    pub client: Namespace,
+}
+
+/// Segments of cut connections are dropped while they are forwarded: nobody is told (no ICMP, no RST).
+const CUT_TABLE: &str = "
+table inet ackbeat {
+  set cut_ports { type inet_service; }
+  chain forward {
+    type filter hook forward priority 0; policy accept;
+    tcp sport @cut_ports drop
+    tcp dport @cut_ports drop
+  }
+}";
+
+impl Network {
+    /// Makes the three namespaces and the path between them.
+    ///
+    /// # Errors
+    /// If this user may not, or iproute2 or nftables is missing.
+    pub fn create() -> Result<Self> {
+        let network = Self {
+            host: Namespace::create("host")?,
+            router: Namespace::create("router")?,
+            client: Namespace::create("client")?,
+        };
+        network.join(&network.host, "host0", 1)?;
+        network.join(&network.client, "client0", 2)?;
+        network.router.set_sysctl("ipv4/ip_forward", "1")?;
+        network.router.set_sysctl("ipv6/conf/all/forwarding", "1")?;
+        let rules = format!("add table inet ackbeat; delete table inet ackbeat; {CUT_TABLE}");
+        run(Some(&network.router), "nft", &[rules.as_str()]).context("setting up the router failed")?;
+        Ok(network)
+    }
+
+    /// A veth pair between the router and `end`, with addresses of subnet `subnet` and `end`'s default routes.
+    fn join(&self, end: &Namespace, device: &str, subnet: u8) -> Result<()> {
+        let router_device = format!("to-{device}");
+        run(
+            None,
+            "ip",
+            &[
+                "link",
+                "add",
+                device,
+                "netns",
+                end.name(),
+                "type",
+                "veth",
+                "peer",
+                "name",
+                &router_device,
+                "netns",
+                self.router.name(),
+            ],
+        )?;
+        for (namespace, device, number) in [(&self.router, router_device.as_str(), 1), (end, device, 2)] {
+            let v4 = format!("10.87.{subnet}.{number}/24");
+            let v6 = format!("fd87:{subnet}::{number}/64");
+            run(Some(namespace), "ip", &["address", "add", &v4, "dev", device])?;
+            run(Some(namespace), "ip", &["-6", "address", "add", &v6, "dev", device, "nodad"])?;
+            run(Some(namespace), "ip", &["link", "set", device, "up"])?;
+        }
+        run(Some(end), "ip", &["route", "add", "default", "via", &format!("10.87.{subnet}.1")])?;
+        run(Some(end), "ip", &["-6", "route", "add", "default", "via", &format!("fd87:{subnet}::1")])?;
+        Ok(())
+    }
+
+    /// The host's address.
+    #[must_use]
+    pub fn host_address(&self, version: IpVersion) -> IpAddr {
+        match version {
+            IpVersion::V4 => Ipv4Addr::new(10, 87, 1, 2).into(),
+            IpVersion::V6 => Ipv6Addr::new(0xfd87, 1, 0, 0, 0, 0, 0, 2).into(),
+        }
+    }
+
+    /// Drops every segment of the connections whose client has `port`, both ways, and tells nobody.
+    ///
+    /// # Errors
+    /// If nftables refuses.
+    pub fn cut(&self, port: u16) -> Result<()> {
+        let rule = format!("add element inet ackbeat cut_ports {{ {port} }}");
+        run(Some(&self.router), "nft", &[rule.as_str()]).map(drop)
+    }
+
+    /// Ends a [`Network::cut`].
+    ///
+    /// # Errors
+    /// If nftables refuses.
+    pub fn heal(&self, port: u16) -> Result<()> {
+        let rule = format!("delete element inet ackbeat cut_ports {{ {port} }}");
+        run(Some(&self.router), "nft", &[rule.as_str()]).map(drop)
+    }
+
+    /// Lets the router forward at most `kilobytes_per_second` towards the client, with a queue of `queue_kilobytes`.
+    ///
+    /// # Errors
+    /// If the kernel has no token bucket filter.
+    pub fn slow_down(&self, kilobytes_per_second: u32, queue_kilobytes: u32) -> Result<()> {
+        let rate = format!("{}kbit", kilobytes_per_second * 8);
+        let limit = format!("{queue_kilobytes}kb");
+        let device = "to-client0";
+        // A burst of 64 KiB: what segmentation offload hands over at once must pass the bucket whole.
+        run(
+            Some(&self.router),
+            "tc",
+            &[
+                "qdisc", "replace", "dev", device, "root", "tbf", "rate", &rate, "burst", "64kb", "limit",
+                &limit,
+            ],
+        )
+        .map(drop)
+    }
+}

@@ -1,0 +1,1 @@
+//! Rank `namespaces`: the main story, on real sockets.
