@@ -1,0 +1,96 @@
+//! What the tests talk to and is not ours: Node.js with `ws`, and an OTLP receiver from PyPI.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::bpf_probe::write_if_changed;
+use crate::packages::{Installer, with_retries};
+use crate::workspace::Workspace;
+use crate::{console, process};
+
+/// Puts the npm packages of `tests/node/package-lock.json` into `<target>/test-tools/node`.
+///
+/// # Errors
+/// Node.js or npm is missing and may not be installed, or npm failed.
+pub(crate) fn node(workspace: &Workspace, installer: &Installer) -> Result<()> {
+    let folder = workspace.test_tools_folder().join("node");
+    let sources = workspace.package("ackbeat-tests")?.folder().join("node");
+    let lock = sources.join("package-lock.json");
+    let wanted = fs::read(&lock).with_context(|| format!("could not read {}", lock.display()))?;
+    installer.program("node", "nodejs", "runs the mux host of the main story")?;
+    // npm writes this file last, so it stands for a finished installation.
+    let done = folder.join("installed-package-lock.json");
+    if fs::read(&done).is_ok_and(|installed| installed == wanted) && folder.join("node_modules").is_dir() {
+        return Ok(());
+    }
+    installer.program("npm", "npm", "installs the npm package ws")?;
+    fs::create_dir_all(&folder).with_context(|| format!("could not make the folder {}", folder.display()))?;
+    for name in ["package.json", "package-lock.json"] {
+        let content =
+            fs::read(sources.join(name)).with_context(|| format!("could not read tests/node/{name}"))?;
+        write_if_changed(&folder.join(name), &content)?;
+    }
+    console::progress(&format!(
+        "installing: the npm packages of {} (the mux host of the main story)",
+        lock.display()
+    ));
+    with_retries("installing the npm packages", || {
+        let mut command = process::command("npm");
+        command.current_dir(&folder).args([
+            "ci",
+            "--no-audit",
+            "--no-fund",
+            "--ignore-scripts",
+            "--loglevel=error",
+        ]);
+        process::run(&mut command, "installing the npm packages")
+    })?;
+    write_if_changed(&done, &wanted)
+}
+
+/// Puts the pinned `rotel` into a virtual environment at `<target>/test-tools/python`.
+///
+/// # Errors
+/// Python or its `venv` is missing and may not be installed, or pip failed.
+pub(crate) fn rotel(workspace: &Workspace, installer: &Installer) -> Result<()> {
+    let folder = workspace.test_tools_folder().join("python");
+    let pinned = &workspace.test_tools().rotel;
+    let done = folder.join("installed-rotel");
+    if fs::read_to_string(&done).is_ok_and(|installed| installed == *pinned) {
+        return Ok(());
+    }
+    installer.program("python3", "python3", "runs pip for the OTLP receiver of the tests")?;
+    if !makes_environments() {
+        installer.install(&["python3-venv"], "a folder of its own for the OTLP receiver of the tests")?;
+        if !makes_environments() {
+            bail!(
+                "`python3 -m venv` does not work with the python3 in PATH: install venv and ensurepip for it"
+            );
+        }
+    }
+    console::progress(&format!(
+        "installing: the PyPI package rotel {pinned} into {} (an OTLP receiver)",
+        folder.display()
+    ));
+    let mut venv = process::command("python3");
+    venv.args(["-m", "venv"]).arg(&folder);
+    process::run(&mut venv, "making a Python environment")?;
+    with_retries("installing rotel", || pip(&folder, pinned))?;
+    write_if_changed(&done, pinned.as_bytes())
+}
+
+fn pip(folder: &Path, pinned: &str) -> Result<()> {
+    let mut command = process::command(folder.join("bin/python3"));
+    command.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary=:all:"]);
+    command.arg(format!("rotel=={pinned}"));
+    process::run(&mut command, "installing rotel")
+}
+
+/// Debian splits the module that `venv` needs into a package of its own.
+fn makes_environments() -> bool {
+    let mut command = process::command("python3");
+    command.args(["-c", "import venv, ensurepip"]);
+    process::capture(&mut command, "trying python3").is_ok_and(|answer| answer.success)
+}
