@@ -1,3 +1,183 @@
 //! The wire parser: WebSocket control frames, read off the wire at their exact positions.
+//!
+//! | program | hook (TCX, Linux 6.6, or clsact) | interfaces |
+//! |---|---|---|
+//! | `wire_ingress`, `wire_egress` | both directions | with an Ethernet header (and `lo`) |
+//! | `wire_ingress_ip`, `wire_egress_ip` | both directions | without one (tun, WireGuard) |
+//!
+//! A packet whose local port nobody watches costs one look at its headers and one at a bitmap. On `lo` both programs
+//! see every packet; only the one for which the watched port is the *local* one goes on, so nothing is seen twice.
+//!
+//! - [`packet`]: from an `sk_buff` to a flow and a segment.
+//! - [`kernel`]: what the parser (package `ackbeat-wire`) needs from the kernel.
+//! - [`heads`]: heads of upgrade requests, kept until the answer.
+//! - [`lock`]: one processor at a time in each direction.
+//! - [`state`]: the entry of a connection.
+//!
+//! Needs `bpf_loop` (Linux 5.17) and atomic exchange (Linux 5.12).
 
+mod heads;
+mod kernel;
+mod lock;
+mod packet;
 pub(crate) mod state;
+
+use ackbeat_abi::{Counter, Direction, Header, LossReason, Outstanding, RecordKind};
+use ackbeat_wire::{
+    Environment as _, Segment,
+    state::{DirectionState, FlowState, phase},
+    stream,
+};
+use aya_ebpf::{
+    helpers::{bpf_get_socket_cookie, generated::bpf_ktime_get_ns},
+    macros::classifier,
+    programs::TcContext,
+};
+use kernel::Kernel;
+use packet::Packet;
+
+use crate::maps::{FLOWS, count, reserve};
+
+/// Goes on with the next program, or with the packet's way: this one never decides (`TCX_NEXT`, `TC_ACT_UNSPEC`).
+const NEXT: i32 = -1;
+/// Length of an Ethernet header, in bytes. A VLAN tag is taken out before these hooks.
+const ETHERNET_BYTES: u32 = 14;
+
+/// From the peer, interfaces with an Ethernet header.
+#[classifier]
+pub(crate) fn wire_ingress(context: TcContext) -> i32 {
+    run(&context, Direction::Ingress, ETHERNET_BYTES)
+}
+
+/// To the peer, interfaces with an Ethernet header.
+#[classifier]
+pub(crate) fn wire_egress(context: TcContext) -> i32 {
+    run(&context, Direction::Egress, ETHERNET_BYTES)
+}
+
+/// From the peer, interfaces without a link-layer header.
+#[classifier]
+pub(crate) fn wire_ingress_ip(context: TcContext) -> i32 {
+    run(&context, Direction::Ingress, 0)
+}
+
+/// To the peer, interfaces without a link-layer header.
+#[classifier]
+pub(crate) fn wire_egress_ip(context: TcContext) -> i32 {
+    run(&context, Direction::Egress, 0)
+}
+
+#[inline(always)]
+fn run(context: &TcContext, direction: Direction, link_bytes: u32) -> i32 {
+    if packet::may_be_watched(context, direction, link_bytes) {
+        let mut packet = Packet::EMPTY;
+        if packet::read(context, direction, link_bytes, &mut packet) {
+            handle(context, direction, &packet);
+        }
+    }
+    NEXT
+}
+
+/// A segment with payload of a watched port.
+#[inline(always)]
+fn handle(context: &TcContext, direction: Direction, packet: &Packet) {
+    let Some(flow) = FLOWS.get_ptr_mut(&packet.flow) else {
+        if matches!(direction, Direction::Ingress) {
+            heads::keep_early(context, packet);
+        }
+        return;
+    };
+    let egress = matches!(direction, Direction::Egress);
+    // SAFETY: the map keeps the entry's memory until the program ends. `cookie` and `quiet` are single aligned fields
+    // that the sampler and the lifecycle program also write; no reader depends on two of them at once.
+    let cookie = unsafe {
+        if egress {
+            // On the way out the packet knows its socket: an entry that another socket left behind is not used.
+            let cookie = bpf_get_socket_cookie(context.skb.skb.cast());
+            if (*flow).cookie != cookie {
+                if cookie != 0 && state::open_flow(&packet.flow, cookie, true) {
+                    count(Counter::WireLosses);
+                }
+                return;
+            }
+            if (*flow).quiet != 0 {
+                (*flow).quiet = 0;
+                outstanding(packet, cookie);
+            }
+        }
+        (*flow).cookie
+    };
+    // SAFETY: as above; `addr_of_mut` makes no reference.
+    let (own, other) = unsafe {
+        if egress {
+            (&raw mut (*flow).egress, &raw mut (*flow).ingress)
+        } else {
+            (&raw mut (*flow).ingress, &raw mut (*flow).egress)
+        }
+    };
+    // SAFETY: one byte, read once more under the lock where it decides.
+    let seen_phase = unsafe { (*own).phase };
+    if seen_phase == phase::OPAQUE {
+        return;
+    }
+    count(Counter::WireBuffers);
+    let mut kernel = Kernel::new(context, packet, cookie, direction);
+    if !lock::acquire(own) {
+        contended(&mut kernel, own, direction, packet);
+        return;
+    }
+    // The answer's end starts the other direction as well. It is never the other way round, so this cannot deadlock.
+    let both = egress && (seen_phase == phase::HTTP || seen_phase == phase::ANSWER);
+    if both && !lock::acquire(other) {
+        lock::release(own);
+        contended(&mut kernel, own, direction, packet);
+        return;
+    }
+    let segment = Segment {
+        seq: packet.seq,
+        length_bytes: packet.payload_bytes,
+        ack_seq: packet.ack_seq,
+        // SAFETY: a helper without arguments.
+        now_ns: unsafe { bpf_ktime_get_ns() },
+    };
+    // SAFETY: the lock of `own` is held, and that of `other` where the parser follows it. What the parser touches of
+    // the other direction without its lock is single bytes (`turn`, `phase`).
+    let flow: &mut FlowState = unsafe { &mut *flow };
+    stream::on_segment(&mut kernel, flow, direction, &segment);
+    if both {
+        lock::release(other);
+    }
+    lock::release(own);
+}
+
+/// Another processor works on this direction for too long: the segment goes by unseen, and that is said now. The
+/// next segment finds the hole.
+#[inline(always)]
+fn contended(kernel: &mut Kernel, own: *mut DirectionState, direction: Direction, packet: &Packet) {
+    // SAFETY: one byte of a live entry.
+    let followed = unsafe { (*own).phase } == phase::FRAMES;
+    if followed {
+        // SAFETY: one byte of a live entry; whoever holds the lock looks at it again with its next segment.
+        unsafe { (*own).phase = phase::LOST };
+        kernel.count(Counter::WireLosses, 1);
+        kernel.synchronization(direction, packet.seq, Some(LossReason::Contended));
+    }
+}
+
+/// Data goes out after a quiet time.
+#[inline(always)]
+fn outstanding(packet: &Packet, cookie: u64) {
+    let Some(mut entry) = reserve::<Outstanding>() else { return };
+    let record = entry.as_mut_ptr();
+    // SAFETY: the ring gave room for one record, and every member of it is written.
+    unsafe {
+        (*record).header = Header {
+            kind: RecordKind::Outstanding.number(),
+            size_bytes: size_of::<Outstanding>() as u32,
+            time_ns: bpf_ktime_get_ns(),
+            cookie,
+        };
+        (*record).flow = packet.flow;
+    }
+    entry.submit(0);
+}

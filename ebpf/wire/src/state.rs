@@ -77,16 +77,20 @@ pub struct DirectionState {
     /// HTTP: 1 if the next new byte of this direction begins a request (ingress) or an answer (egress) that was
     /// preceded by something in the other direction.
     pub turn: u8,
-    /// HTTP, egress: bytes of `HTTP/1.1 101` matched so far, or [`NO_MATCH`].
+    /// HTTP, egress: bytes of `HTTP/1.1 101` matched so far, or [`NO_MATCH`], or [`INTERIM`].
     pub status_matched: u8,
     /// HTTP, egress: bytes of the blank line matched so far.
     pub blank_matched: u8,
-    /// HTTP, egress: bytes of the field name that makes the answer a WebSocket's matched so far.
+    /// HTTP, egress: bytes matched so far of the field name that makes the answer a WebSocket's, or [`ACCEPTED`].
     pub accept_matched: u8,
     /// Buffers that are kept because they came before a hole was filled.
     pub kept: u8,
     /// HTTP, egress: bytes of the answer's head so far.
     pub head_bytes: u16,
+    /// HTTP, egress: 1 once an answer began like HTTP/1.
+    pub answered: u8,
+    /// Always zero.
+    pub padding: [u8; 7],
     /// A frame header that is split over buffers.
     pub header: [u8; HEADER_ROOM_BYTES],
     /// The payload of a control frame.
@@ -95,6 +99,10 @@ pub struct DirectionState {
 
 /// [`DirectionState::status_matched`]: what is being sent is no answer of status 101.
 pub const NO_MATCH: u8 = 255;
+/// [`DirectionState::status_matched`]: inside the head of an interim answer, after which the real one follows.
+pub const INTERIM: u8 = 254;
+/// [`DirectionState::accept_matched`]: the answer is a WebSocket's.
+pub const ACCEPTED: u8 = 255;
 
 impl DirectionState {
     /// A direction in which nothing was sent yet.
@@ -119,6 +127,8 @@ impl DirectionState {
         accept_matched: 0,
         kept: 0,
         head_bytes: 0,
+        answered: 0,
+        padding: [0; 7],
         header: [0; HEADER_ROOM_BYTES],
         payload: [0; PAYLOAD_ROOM_BYTES],
     };
@@ -153,6 +163,6 @@ impl FlowState {
 }
 
 const _: () = {
-    assert!(size_of::<DirectionState>() == 24 + 8 + 16 + HEADER_ROOM_BYTES + PAYLOAD_ROOM_BYTES);
+    assert!(size_of::<DirectionState>() == 24 + 8 + 24 + HEADER_ROOM_BYTES + PAYLOAD_ROOM_BYTES);
     assert!(size_of::<FlowState>() == 16 + 2 * size_of::<DirectionState>());
 };
