@@ -6,6 +6,7 @@
 
 pub mod client;
 pub mod clock;
+pub mod expectations;
 pub mod journal;
 pub mod mux;
 pub mod namespace;
@@ -16,4 +17,5 @@ pub mod process;
 pub mod sidecar;
 pub mod sockets;
 pub mod spans;
+pub mod story;
 pub mod tools;

@@ -1,1 +1,199 @@
-//! Rank `namespaces`: the main story, on real sockets.
+//! Rank `namespaces`: the main story, on real sockets, against both hosts.
+//!
+//! `ACKBEAT_STORY_RUNS` says how often each story is played in a row (once if it is not set).
+
+use std::time::Duration;
+
+use ackbeat_tests::client::{Client, ClientOptions};
+use ackbeat_tests::expectations::Expectations;
+use ackbeat_tests::mux::{Host, HostOptions};
+use ackbeat_tests::namespace::Namespace;
+use ackbeat_tests::network::{IpVersion, Network};
+use ackbeat_tests::sidecar::{Sidecar, SidecarOptions};
+use ackbeat_tests::{node, spans, story};
+use anyhow::{Context, Result};
+
+/// The post-mortem's window, the export, and a busy machine.
+const SPAN_DEADLINE: Duration = Duration::from_secs(60);
+
+/// How a host is started.
+type StartHost = fn(&Namespace, std::net::IpAddr) -> Result<Host>;
+
+fn rust_host(namespace: &Namespace, address: std::net::IpAddr) -> Result<Host> {
+    Host::start(Some(namespace), HostOptions::new(address))
+}
+
+fn node_host(namespace: &Namespace, address: std::net::IpAddr) -> Result<Host> {
+    node::start(Some(namespace), address)
+}
+
+fn sidecar(network: &Network, host: &Host) -> Result<Sidecar> {
+    let options = SidecarOptions::port(host.address().port()).variable("OTEL_BSP_SCHEDULE_DELAY", "200");
+    Sidecar::start(&network.host, &options)
+}
+
+fn runs() -> Result<u32> {
+    match std::env::var("ACKBEAT_STORY_RUNS") {
+        Ok(text) => text.parse().context("ACKBEAT_STORY_RUNS is no number"),
+        Err(_) => Ok(1),
+    }
+}
+
+fn with_siblings(start_host: StartHost, version: IpVersion) -> Result<()> {
+    let network = Network::create()?;
+    let host = start_host(&network.host, network.host_address(version))?;
+    let sidecar = sidecar(&network, &host)?;
+    let cast = story::play(&network, &host, |_| {})?;
+    let slow = sidecar.wait_for_host_close(cast.slow.port(), SPAN_DEADLINE)?;
+    let cut = sidecar.wait_for_host_close(cast.cut.port(), SPAN_DEADLINE)?;
+    let polite = sidecar.wait_for_host_close(cast.polite.port(), SPAN_DEADLINE)?;
+    cast.healthy.close(1000, "");
+    let healthy = sidecar.wait_for_connection(cast.healthy.port(), SPAN_DEADLINE)?;
+    let all = sidecar.stop()?;
+    let tree = |port| spans::tree(&all, port);
+
+    Expectations::of(&slow)
+        .text("ackbeat.close.kind", &["heartbeat_kill"])
+        .text("ackbeat.close.initiator", &["host"])
+        .text("ackbeat.close.method", &["fin"])
+        .text("ackbeat.close.ws_frame", &["none"])
+        .absent("ackbeat.close.ws_code")
+        .number("ackbeat.heartbeat.missed", 2..=2)
+        .number("ackbeat.heartbeat.interval_ms", 1_950..=2_050)
+        .text("ackbeat.heartbeat.ping_location", &["not_sent"])
+        .flag("ackbeat.heartbeat.inferred", true)
+        .text("ackbeat.verdict", &["congested", "stalled"])
+        .text("ackbeat.postmortem", &["app_progress", "answered"])
+        .text("ackbeat.kill.assessment", &["false_kill"])
+        .flag("ackbeat.false_kill", true)
+        .flag("ackbeat.kill.justified", false)
+        .number("process.pid", i64::from(host.pid())..=i64::from(host.pid()))
+        .error(true)
+        .check("the slow reader")
+        .with_context(|| tree(cast.slow.port()))?;
+    Expectations::of(&cut)
+        .text("ackbeat.close.kind", &["heartbeat_kill"])
+        .text("ackbeat.close.initiator", &["host"])
+        .text("ackbeat.close.ws_frame", &["none"])
+        .number("ackbeat.heartbeat.missed", 2..=2)
+        .number("ackbeat.heartbeat.interval_ms", 1_950..=2_050)
+        .text("ackbeat.verdict", &["unreachable"])
+        .text("ackbeat.postmortem", &["no_answer"])
+        .text("ackbeat.kill.assessment", &["justified"])
+        .flag("ackbeat.false_kill", false)
+        .error(false)
+        .check("the client whose path was cut")
+        .with_context(|| tree(cast.cut.port()))?;
+    Expectations::of(&polite)
+        .text("ackbeat.close.kind", &["graceful"])
+        .text("ackbeat.close.initiator", &["host"])
+        .text("ackbeat.close.method", &["fin"])
+        .number("ackbeat.close.ws_code", i64::from(story::POLITE_CODE)..=i64::from(story::POLITE_CODE))
+        .text("ackbeat.close.ws_reason", &[story::POLITE_REASON])
+        .text("ackbeat.close.ws_frame", &["both"])
+        .absent("ackbeat.kill.assessment")
+        .error(false)
+        .check("the polite client")
+        .with_context(|| tree(cast.polite.port()))?;
+    Expectations::of(&healthy)
+        .text("ackbeat.close.initiator", &["peer"])
+        .only_verdict("alive")
+        .check("the healthy client")
+        .with_context(|| tree(cast.healthy.port()))?;
+    anyhow::ensure!(
+        spans::host_close(&all, cast.healthy.port()).is_none(),
+        "nobody killed the healthy client"
+    );
+    for close in [&slow, &cut, &polite] {
+        let parent = all.iter().find(|span| Some(&span.span_id) == close.parent_span_id.as_ref());
+        let parent = parent.context("a close has no connection")?;
+        anyhow::ensure!(
+            parent.is_connection() && parent.trace_id == close.trace_id,
+            "a close is its connection's child"
+        );
+    }
+    Ok(())
+}
+
+fn without_sibling(start_host: StartHost) -> Result<()> {
+    let network = Network::create()?;
+    let host = start_host(&network.host, network.host_address(IpVersion::V4))?;
+    let sidecar = sidecar(&network, &host)?;
+    // The burst is asked for long before the host's first tick after it, whenever that is; with nobody else on the
+    // port there is no tick to wait for.
+    let slow = story::burst(&network, &host, story::slow_reader(&host))?;
+    host.wait_for_kill(slow.port(), SPAN_DEADLINE)?;
+    let close = sidecar.wait_for_host_close(slow.port(), SPAN_DEADLINE)?;
+    let all = sidecar.stop()?;
+    Expectations::of(&close)
+        .text("ackbeat.close.kind", &["abort"])
+        .text("ackbeat.close.initiator", &["host"])
+        .text("ackbeat.close.ws_frame", &["none"])
+        .absent("ackbeat.heartbeat.interval_ms")
+        .absent("ackbeat.heartbeat.missed")
+        .text("ackbeat.verdict", &["congested", "stalled"])
+        .text("ackbeat.postmortem", &["app_progress", "answered"])
+        .text("ackbeat.kill.assessment", &["false_kill"])
+        .flag("ackbeat.false_kill", true)
+        .error(true)
+        .check("the slow reader without siblings")
+        .with_context(|| spans::tree(&all, slow.port()))
+}
+
+/// The request's own trace shows why the socket died.
+fn in_the_requests_trace(start_host: StartHost) -> Result<()> {
+    const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+    const PARENT: &str = "00f067aa0ba902b7";
+    let network = Network::create()?;
+    let host = start_host(&network.host, network.host_address(IpVersion::V4))?;
+    let sidecar = sidecar(&network, &host)?;
+    let options = ClientOptions {
+        mute: true,
+        traceparent: Some(format!("00-{TRACE}-{PARENT}-01")),
+        ..ClientOptions::new(host.address())
+    };
+    let client = Client::connect(Some(&network.client), options)?;
+    host.wait_for_kill(client.port(), SPAN_DEADLINE)?;
+    let close = sidecar.wait_for_host_close(client.port(), SPAN_DEADLINE)?;
+    let connection = sidecar.wait_for_connection(client.port(), SPAN_DEADLINE)?;
+    anyhow::ensure!(close.trace_id == TRACE && connection.trace_id == TRACE, "{}", connection.trace_id);
+    anyhow::ensure!(connection.parent_span_id.as_deref() == Some(PARENT), "{:?}", connection.parent_span_id);
+    sidecar.stop().map(drop)
+}
+
+fn repeatedly(play: impl Fn() -> Result<()>) -> Result<()> {
+    for run in 1..=runs()? {
+        play().with_context(|| format!("run {run}"))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn node_with_siblings() -> Result<()> {
+    repeatedly(|| with_siblings(node_host, IpVersion::V4))
+}
+
+#[test]
+fn node_without_sibling() -> Result<()> {
+    repeatedly(|| without_sibling(node_host))
+}
+
+#[test]
+fn rust_with_siblings() -> Result<()> {
+    repeatedly(|| with_siblings(rust_host, IpVersion::V4))
+}
+
+#[test]
+fn rust_with_siblings_over_ipv6() -> Result<()> {
+    repeatedly(|| with_siblings(rust_host, IpVersion::V6))
+}
+
+#[test]
+fn rust_without_sibling() -> Result<()> {
+    repeatedly(|| without_sibling(rust_host))
+}
+
+#[test]
+fn a_kill_is_part_of_the_requests_trace() -> Result<()> {
+    in_the_requests_trace(node_host)
+}
