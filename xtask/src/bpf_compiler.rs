@@ -117,39 +117,63 @@ impl Compiler {
         }
     }
 
-    /// A cargo command for the BPF target; `subcommand` and everything after it is the caller's.
+    /// A cargo command for the BPF target; everything after `subcommand` is the caller's.
     ///
     /// `crates` are the parts of the standard library that the code uses; only the rustup way must compile them.
     pub(crate) fn cargo(&self, subcommand: &str, crates: &str, linker: Option<&Path>) -> Command {
-        let mut command = match self {
-            Self::Rustup { rustup, toolchain, home } => {
-                let mut command = process::command(rustup);
-                command
-                    .args(["run", toolchain, "cargo", subcommand, "-Z"])
-                    .arg(format!("build-std={crates}"));
-                // The rustup of this process must not hand its own toolchain on.
-                command.env_remove("RUSTUP_TOOLCHAIN");
-                if let Some(home) = home {
-                    command.env("RUSTUP_HOME", home);
-                }
-                command
-            }
+        let command = match self {
+            Self::Rustup { rustup, toolchain, .. } => rustup_run_cargo(rustup, toolchain),
+            Self::Debian { prefix } => process::command(prefix.join("bin/cargo")),
+        };
+        self.for_bpf(command, subcommand, crates, linker)
+    }
+
+    /// Clippy for the BPF target.
+    pub(crate) fn clippy(&self) -> Command {
+        let command = match self {
+            Self::Rustup { rustup, toolchain, .. } => rustup_run_cargo(rustup, toolchain),
+            // Started directly: `cargo clippy` would take the first cargo-clippy in PATH, which may be rustup's.
             Self::Debian { prefix } => {
-                let mut command = process::command(prefix.join("bin/cargo"));
-                command.arg(subcommand).env("RUSTC", prefix.join("bin/rustc"));
-                // Libraries of a rustup toolchain must not be mixed into Debian's compiler.
-                command.env_remove("LD_LIBRARY_PATH").env_remove("RUSTUP_TOOLCHAIN");
+                let mut command = process::command(prefix.join("bin/cargo-clippy"));
+                command.env("CARGO", prefix.join("bin/cargo"));
                 command
             }
         };
+        self.for_bpf(command, "clippy", "core", None)
+    }
+
+    fn for_bpf(
+        &self,
+        mut command: Command,
+        subcommand: &str,
+        crates: &str,
+        linker: Option<&Path>,
+    ) -> Command {
+        command.arg(subcommand);
+        // Neither the toolchain that runs this program nor its libraries may be mixed into the one that is tried.
+        for inherited in [
+            "LD_LIBRARY_PATH",
+            "RUSTUP_TOOLCHAIN",
+            "RUSTC",
+            "RUSTC_WRAPPER",
+            "RUSTC_WORKSPACE_WRAPPER",
+            "RUSTFLAGS",
+        ] {
+            command.env_remove(inherited);
+        }
+        match self {
+            Self::Rustup { home, .. } => {
+                command.arg("-Z").arg(format!("build-std={crates}"));
+                if let Some(home) = home {
+                    command.env("RUSTUP_HOME", home);
+                }
+            }
+            Self::Debian { prefix } => {
+                command.env("RUSTC", prefix.join("bin/rustc"));
+            }
+        }
         // aya-ebpf uses unstable features; the compiler's release decides what they are, not its channel.
         command.env("RUSTC_BOOTSTRAP", "1");
-        if matches!(self, Self::Rustup { .. }) {
-            command.env_remove("RUSTC");
-        }
-        for wrapper in ["RUSTC_WRAPPER", "RUSTC_WORKSPACE_WRAPPER", "RUSTFLAGS"] {
-            command.env_remove(wrapper);
-        }
         command.env("CARGO_ENCODED_RUSTFLAGS", "-Clink-arg=--btf\x1f-Cpanic=abort");
         if let Some(linker) = linker {
             command.env(linker_variable(), linker);
@@ -157,6 +181,12 @@ impl Compiler {
         command.args(["--target", BPF_TARGET]);
         command
     }
+}
+
+fn rustup_run_cargo(rustup: &Path, toolchain: &str) -> Command {
+    let mut command = process::command(rustup);
+    command.args(["run", toolchain, "cargo"]);
+    command
 }
 
 /// Cargo's name for the setting `target.bpfel-unknown-none.linker`.

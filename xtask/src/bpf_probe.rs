@@ -47,11 +47,12 @@ pub(crate) fn attempt(
 ) -> Result<Result<(), String>> {
     let sources = surroundings.ebpf_folder.join("probe");
     write_sources(&sources, profile)?;
-    let (part, linker): (&[&str], Option<&Path>) = match stage {
-        Stage::Compile => (&["--lib"], None),
-        Stage::Link(linker) => (&["--bin", "ackbeat-bpf-probe"], Some(linker)),
+    // Cargo compiles a crate anew when the linker's name changes, so both stages name the one that will be tried first.
+    let (part, linker): (&[&str], Option<PathBuf>) = match stage {
+        Stage::Compile => (&["--lib"], surroundings.linkers().into_iter().next()),
+        Stage::Link(linker) => (&["--bin", "ackbeat-bpf-probe"], Some(linker.clone())),
     };
-    let mut command = compiler.cargo("build", "core", linker);
+    let mut command = compiler.cargo("build", "core", linker.as_deref());
     command
         .args(part)
         .args(["--profile", "ebpf", "--manifest-path"])
