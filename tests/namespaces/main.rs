@@ -1,4 +1,11 @@
 //! Rank `namespaces`: the sidecar beside real sockets, in network namespaces, as root.
 
+mod attribution;
+mod garbage;
+mod heartbeat_position;
 mod hosts;
+mod load;
 mod path;
+mod privileges;
+mod restart;
+mod scene;
