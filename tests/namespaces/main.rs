@@ -9,3 +9,4 @@ mod path;
 mod privileges;
 mod restart;
 mod scene;
+mod socket_statistics;
