@@ -14,7 +14,7 @@ use aya_ebpf::{
     programs::TcContext,
 };
 
-use super::{kernel::opaque, packet::Packet};
+use super::{kernel::masked, packet::Packet};
 use crate::maps::{EVENTS, count};
 
 /// Connections between their request and its answer. 512 heads are 2.4 MB; an answer takes milliseconds.
@@ -30,7 +30,7 @@ struct Kept {
     /// Ready to be sent, but for its header.
     record: UpgradeHead,
     /// Room behind the head that is never used: the verifier adds the largest offset to the largest chunk.
-    tail: [u8; 2 * CHUNK_BYTES as usize],
+    tail: [u8; CHUNK_BYTES as usize],
     /// Sequence number of the head's first byte.
     seq: u32,
     /// Bytes kept.
@@ -95,11 +95,8 @@ unsafe extern "C" fn copy_chunk(_index: u64, context: *mut c_void) -> i64 {
             return 1;
         }
         let length = (*copy).left.min(CHUNK_BYTES).min(HEAD_MAX_BYTES as u32 - at);
-        let at = opaque(at) & (HEAD_MAX_BYTES as u32 - 1);
-        let length = opaque(length) & (2 * CHUNK_BYTES - 1);
-        if length == 0 {
-            return 1;
-        }
+        let at = masked::<{ HEAD_MAX_BYTES as u32 - 1 }>(at);
+        let length = masked::<{ CHUNK_BYTES - 1 }>(length.wrapping_sub(1)) + 1;
         let to = (&raw mut (*kept).record.head).cast::<u8>().add(at as usize);
         if bpf_skb_load_bytes((*copy).skb.cast_const().cast(), (*copy).offset, to.cast(), length) != 0 {
             return 1;
@@ -195,7 +192,7 @@ unsafe extern "C" fn search_blank_line(_index: u64, context: *mut c_void) -> i64
         if position >= (*(*search).kept).kept_bytes {
             return 1;
         }
-        let at = opaque(position) & (HEAD_MAX_BYTES as u32 - 1);
+        let at = masked::<{ HEAD_MAX_BYTES as u32 - 1 }>(position);
         let byte = *(&raw const (*(*search).kept).record.head).cast::<u8>().add(at as usize);
         (*search).position = position + 1;
         (*search).matched = u32::from(blank_line((*search).matched as u8, byte));

@@ -3,10 +3,14 @@
 use core::ffi::c_void;
 
 use ackbeat_abi::{
-    CONTROL_PAYLOAD_MAX_BYTES, Counter, Direction, FRAMES_PER_BUFFER_MAX, FlowKey, Frame, HEAD_MAX_BYTES, Header,
+    CONTROL_PAYLOAD_MAX_BYTES, Counter, Direction, FRAMES_PER_BUFFER_MAX, Frame, HEAD_MAX_BYTES, Header,
     LossReason, RecordKind, Synchronization,
 };
-use ackbeat_wire::{ControlFrame, Environment, Walk, handshake, state::DirectionState, stream};
+use ackbeat_wire::{
+    ControlFrame, Environment, handshake,
+    state::{DirectionState, HEADER_ROOM_BYTES, PAYLOAD_ROOM_BYTES},
+    stream,
+};
 use aya_ebpf::{
     bindings::__sk_buff,
     helpers::generated::{bpf_ktime_get_ns, bpf_loop, bpf_skb_load_bytes},
@@ -20,22 +24,24 @@ use crate::maps::{COUNTERS, reserve};
 #[repr(C)]
 pub(super) struct Kernel {
     skb: *mut __sk_buff,
-    payload_offset: u32,
-    direction: u32,
-    cookie: u64,
-    flow: FlowKey,
+    packet: *const Packet,
 }
 
 impl Kernel {
     #[inline(always)]
-    pub(super) fn new(context: &TcContext, packet: &Packet, cookie: u64, direction: Direction) -> Self {
-        Self {
-            skb: context.skb.skb,
-            payload_offset: packet.payload_offset,
-            direction: u32::from(direction.number()),
-            cookie,
-            flow: packet.flow,
-        }
+    pub(super) fn new(context: &TcContext, packet: *const Packet) -> Self {
+        Self { skb: context.skb.skb, packet }
+    }
+
+    #[inline(always)]
+    fn packet(&self) -> &Packet {
+        // SAFETY: an element of a per-CPU array; nobody writes it while the program runs.
+        unsafe { &*self.packet }
+    }
+
+    #[inline(always)]
+    fn from_client(&self) -> bool {
+        self.packet().direction == Direction::Ingress as u32
     }
 
     #[inline(always)]
@@ -45,41 +51,53 @@ impl Kernel {
             size_bytes: size_bytes as u32,
             // SAFETY: a helper without arguments.
             time_ns: unsafe { bpf_ktime_get_ns() },
-            cookie: self.cookie,
+            cookie: self.packet().cookie,
         }
     }
 }
 
-/// Hides from the compiler what it knows of a number.
+/// `value & MASK`, done even where the compiler knows that it changes nothing.
 ///
-/// The compiler proves that a mask changes nothing and drops it; the verifier does not follow that proof ("R4 unbounded
-/// memory access, use 'var &= const'"), so the mask must survive.
+/// It drops a mask that it can prove useless; the verifier does not follow that proof ("R4 unbounded memory access, use
+/// 'var &= const'"). Assembly that only hides the value from the compiler will not do: it emits no instruction, and the
+/// kernel refuses two lines for one ("Invalid `line_info[274].insn_off:984` (`prev_offset:984` ...)").
 #[inline(always)]
-pub(super) fn opaque(value: u32) -> u32 {
+pub(super) fn masked<const MASK: u32>(value: u32) -> u32 {
     let mut value = u64::from(value);
-    // SAFETY: no instruction at all.
+    // SAFETY: one instruction on one register.
     #[cfg(target_arch = "bpf")]
     unsafe {
-        core::arch::asm!("/* {0} */", inout(reg) value, options(pure, nomem, nostack, preserves_flags));
+        core::arch::asm!("{0} &= {mask}", inout(reg) value, mask = const MASK, options(pure, nomem, nostack));
+    }
+    #[cfg(not(target_arch = "bpf"))]
+    {
+        value &= u64::from(MASK);
     }
     value as u32
+}
+
+/// An offset up to `MASK` and a length from 1 to `MASK + 1`, as the verifier can see.
+///
+/// The length is masked below its 1, and not compared with 0 after the mask: the compiler compares before the mask,
+/// and the verifier then says "R4 invalid zero-sized read: u64=[0,127]".
+#[inline(always)]
+pub(super) fn bounded<const MASK: u32>(at: u32, length: u32) -> (u32, u32) {
+    (masked::<MASK>(at), masked::<MASK>(length.wrapping_sub(1)) + 1)
 }
 
 /// What the callbacks of the loops get.
 #[repr(C)]
 struct Looping {
-    kernel: *mut Kernel,
+    kernel: Kernel,
     state: *mut DirectionState,
-    walk: *mut Walk,
 }
 
 unsafe extern "C" fn frame_callback(_index: u64, context: *mut c_void) -> i64 {
     let looping = context.cast::<Looping>();
-    // SAFETY: `context` is what `walk_frames` gave; nobody else uses the three while the loop runs.
+    // SAFETY: `context` is what `walk_frames` gave; nobody else uses it while the loop runs.
     let go_on = unsafe {
-        let kernel = &mut *(*looping).kernel;
-        let masked = kernel.direction == Direction::Ingress as u32;
-        stream::step(kernel, &mut *(*looping).state, &mut *(*looping).walk, masked)
+        let from_client = (*looping).kernel.from_client();
+        stream::step(&mut (*looping).kernel, &mut *(*looping).state, from_client)
     };
     i64::from(!go_on)
 }
@@ -87,26 +105,27 @@ unsafe extern "C" fn frame_callback(_index: u64, context: *mut c_void) -> i64 {
 unsafe extern "C" fn answer_callback(_index: u64, context: *mut c_void) -> i64 {
     let looping = context.cast::<Looping>();
     // SAFETY: as in `frame_callback`.
-    let go_on = unsafe {
-        handshake::answer_step(&mut *(*looping).kernel, &mut *(*looping).state, &mut *(*looping).walk)
-    };
+    let go_on = unsafe { handshake::answer_step(&mut (*looping).kernel, &mut *(*looping).state) };
     i64::from(!go_on)
 }
 
 impl Environment for Kernel {
     #[inline(always)]
     fn load<const N: usize>(&mut self, offset: u32, room: &mut [u8; N], at: u32, length: u32) -> bool {
-        let bound = (N / 2 - 1) as u32;
-        let at = opaque(at) & bound;
-        let length = opaque(length) & bound;
         if length == 0 {
             return true;
         }
-        // SAFETY: `at` and `length` are both below half of the room, so they fit.
+        // Both rooms are a power of two: 32 and 256 bytes.
+        let (at, length) = match N {
+            HEADER_ROOM_BYTES => bounded::<{ HEADER_ROOM_BYTES as u32 / 2 - 1 }>(at, length),
+            PAYLOAD_ROOM_BYTES => bounded::<{ PAYLOAD_ROOM_BYTES as u32 / 2 - 1 }>(at, length),
+            _ => return false,
+        };
+        // SAFETY: `at` is below half of the room and `length` at most half, so they fit.
         unsafe {
             bpf_skb_load_bytes(
                 self.skb.cast_const().cast(),
-                self.payload_offset.wrapping_add(offset),
+                self.packet().payload_offset.wrapping_add(offset),
                 room.as_mut_ptr().add(at as usize).cast(),
                 length,
             ) == 0
@@ -114,8 +133,8 @@ impl Environment for Kernel {
     }
 
     #[inline(always)]
-    fn walk_frames(&mut self, state: &mut DirectionState, walk: &mut Walk) {
-        let mut looping = Looping { kernel: self, state, walk };
+    fn walk_frames(&mut self, state: &mut DirectionState) {
+        let mut looping = Looping { kernel: Self { skb: self.skb, packet: self.packet }, state };
         // SAFETY: the callback takes exactly this context, and the loop ends before `looping` does. One round more
         // than frames: the last finds that nothing is left.
         unsafe {
@@ -124,8 +143,8 @@ impl Environment for Kernel {
     }
 
     #[inline(always)]
-    fn walk_answer(&mut self, state: &mut DirectionState, walk: &mut Walk) {
-        let mut looping = Looping { kernel: self, state, walk };
+    fn walk_answer(&mut self, state: &mut DirectionState) {
+        let mut looping = Looping { kernel: Self { skb: self.skb, packet: self.packet }, state };
         // SAFETY: as in `walk_frames`.
         unsafe {
             bpf_loop(HEAD_MAX_BYTES as u32 + 1, answer_callback as *mut c_void, (&raw mut looping).cast(), 0);
@@ -134,17 +153,24 @@ impl Environment for Kernel {
 
     #[inline(always)]
     fn keep_head(&mut self, seq: u32, offset: u32, length: u32, fresh: bool) {
-        heads::keep(self.skb, self.payload_offset.wrapping_add(offset), &self.flow, seq, length, fresh);
+        heads::keep(
+            self.skb,
+            self.packet().payload_offset.wrapping_add(offset),
+            &self.packet().flow,
+            seq,
+            length,
+            fresh,
+        );
     }
 
     #[inline(always)]
     fn continues_head(&mut self, seq: u32) -> bool {
-        heads::continues(&self.flow, seq)
+        heads::continues(&self.packet().flow, seq)
     }
 
     #[inline(always)]
     fn take_head(&mut self, end_seq: u32) -> Option<u32> {
-        heads::take(&self.flow, self.cookie, end_seq)
+        heads::take(&self.packet().flow, self.packet().cookie, end_seq)
     }
 
     #[inline(always)]
@@ -152,17 +178,17 @@ impl Environment for Kernel {
         self.count(Counter::WireControlFrames, 1);
         let Some(mut entry) = reserve::<Frame>() else { return };
         let record = entry.as_mut_ptr();
-        let masked = self.direction == Direction::Ingress as u32;
+        let from_client = self.from_client();
         // SAFETY: the ring gave room for one record, and every member of it is written.
         unsafe {
             (*record).header = self.header(RecordKind::Frame, size_of::<Frame>());
-            (*record).flow = self.flow;
+            (*record).flow = self.packet().flow;
             (*record).seq_start = frame.seq_start;
             (*record).seq_end = frame.seq_end;
-            (*record).mask = if masked { frame.mask } else { [0; 4] };
-            (*record).direction = self.direction as u8;
+            (*record).mask = if from_client { frame.mask } else { [0; 4] };
+            (*record).direction = self.packet().direction as u8;
             (*record).opcode = frame.opcode;
-            (*record).masked = u8::from(masked);
+            (*record).masked = u8::from(from_client);
             (*record).payload_bytes = frame.payload_bytes;
             (*record).payload = *frame.payload.as_ptr().cast::<[u8; CONTROL_PAYLOAD_MAX_BYTES]>();
             (*record).padding = [0; 3];
@@ -177,7 +203,7 @@ impl Environment for Kernel {
         // SAFETY: the ring gave room for one record, and every member of it is written.
         unsafe {
             (*record).header = self.header(RecordKind::Synchronization, size_of::<Synchronization>());
-            (*record).flow = self.flow;
+            (*record).flow = self.packet().flow;
             (*record).seq = seq;
             (*record).direction = direction.number();
             (*record).synchronized = u8::from(reason.is_none());

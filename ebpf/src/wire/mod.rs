@@ -69,10 +69,13 @@ pub(crate) fn wire_egress_ip(context: TcContext) -> i32 {
 
 #[inline(always)]
 fn run(context: &TcContext, direction: Direction, link_bytes: u32) -> i32 {
-    if packet::may_be_watched(context, direction, link_bytes) {
-        let mut packet = Packet::EMPTY;
-        if packet::read(context, direction, link_bytes, &mut packet) {
-            handle(context, direction, &packet);
+    if packet::may_be_watched(context, direction, link_bytes)
+        && let Some(packet) = packet::room()
+    {
+        // SAFETY: an element of a per-CPU array, which only this run uses.
+        let packet = unsafe { &mut *packet };
+        if packet::read(context, direction, link_bytes, packet) {
+            handle(context, direction, packet);
         }
     }
     NEXT
@@ -80,7 +83,7 @@ fn run(context: &TcContext, direction: Direction, link_bytes: u32) -> i32 {
 
 /// A segment with payload of a watched port.
 #[inline(always)]
-fn handle(context: &TcContext, direction: Direction, packet: &Packet) {
+fn handle(context: &TcContext, direction: Direction, packet: &mut Packet) {
     let Some(flow) = FLOWS.get_ptr_mut(&packet.flow) else {
         if matches!(direction, Direction::Ingress) {
             heads::keep_early(context, packet);
@@ -90,23 +93,26 @@ fn handle(context: &TcContext, direction: Direction, packet: &Packet) {
     let egress = matches!(direction, Direction::Egress);
     // SAFETY: the map keeps the entry's memory until the program ends. `cookie` and `quiet` are single aligned fields
     // that the sampler and the lifecycle program also write; no reader depends on two of them at once.
-    let cookie = unsafe {
+    unsafe {
         if egress {
             // On the way out the packet knows its socket: an entry that another socket left behind is not used.
             let cookie = bpf_get_socket_cookie(context.skb.skb.cast());
+            if (*flow).cookie == 0 {
+                (*flow).cookie = cookie;
+            }
             if (*flow).cookie != cookie {
-                if cookie != 0 && state::open_flow(&packet.flow, cookie, true) {
-                    count(Counter::WireLosses);
+                if cookie != 0 {
+                    let _tracked = state::open_flow(&packet.flow, cookie, true);
                 }
                 return;
             }
-            if (*flow).quiet != 0 {
-                (*flow).quiet = 0;
-                outstanding(packet, cookie);
-            }
         }
-        (*flow).cookie
-    };
+        packet.cookie = (*flow).cookie;
+        if egress && (*flow).quiet != 0 {
+            (*flow).quiet = 0;
+            outstanding(packet);
+        }
+    }
     // SAFETY: as above; `addr_of_mut` makes no reference.
     let (own, other) = unsafe {
         if egress {
@@ -121,7 +127,7 @@ fn handle(context: &TcContext, direction: Direction, packet: &Packet) {
         return;
     }
     count(Counter::WireBuffers);
-    let mut kernel = Kernel::new(context, packet, cookie, direction);
+    let mut kernel = Kernel::new(context, packet);
     if !lock::acquire(own) {
         contended(&mut kernel, own, direction, packet);
         return;
@@ -166,7 +172,7 @@ fn contended(kernel: &mut Kernel, own: *mut DirectionState, direction: Direction
 
 /// Data goes out after a quiet time.
 #[inline(always)]
-fn outstanding(packet: &Packet, cookie: u64) {
+fn outstanding(packet: &Packet) {
     let Some(mut entry) = reserve::<Outstanding>() else { return };
     let record = entry.as_mut_ptr();
     // SAFETY: the ring gave room for one record, and every member of it is written.
@@ -175,7 +181,7 @@ fn outstanding(packet: &Packet, cookie: u64) {
             kind: RecordKind::Outstanding.number(),
             size_bytes: size_of::<Outstanding>() as u32,
             time_ns: bpf_ktime_get_ns(),
-            cookie,
+            cookie: packet.cookie,
         };
         (*record).flow = packet.flow;
     }

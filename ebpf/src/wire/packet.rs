@@ -1,7 +1,7 @@
 //! From an `sk_buff` to a flow and a segment.
 
 use ackbeat_abi::{Direction, FlowKey};
-use aya_ebpf::programs::TcContext;
+use aya_ebpf::{macros::map, maps::PerCpuArray, programs::TcContext};
 
 use crate::maps::watched;
 
@@ -20,10 +20,16 @@ const FRAGMENT: u16 = 0x3fff;
 const SYN: u8 = 0x02;
 
 /// A segment with payload, and whose it is.
+///
+/// It lies in a map and not on the stack: 512 bytes of stack are for the program and its callbacks together
+/// ("combined stack size of 2 calls is 560. Too large"), and what the verifier reads from a map has no history that
+/// would multiply the cases.
 #[repr(C)]
 pub(super) struct Packet {
     /// The connection.
     pub(super) flow: FlowKey,
+    /// Its socket's cookie, 0 while not known.
+    pub(super) cookie: u64,
     /// Sequence number of the first payload byte.
     pub(super) seq: u32,
     /// Acknowledgement number.
@@ -32,16 +38,20 @@ pub(super) struct Packet {
     pub(super) payload_offset: u32,
     /// Bytes of payload.
     pub(super) payload_bytes: u32,
+    /// A [`Direction`] as a number.
+    pub(super) direction: u32,
+    /// Always zero.
+    pub(super) padding: u32,
 }
 
-impl Packet {
-    pub(super) const EMPTY: Self = Self {
-        flow: FlowKey { local_address: [0; 16], peer_address: [0; 16], local_port: 0, peer_port: 0, padding: 0 },
-        seq: 0,
-        ack_seq: 0,
-        payload_offset: 0,
-        payload_bytes: 0,
-    };
+/// The packet at hand, one for each processor: these hooks run with soft interrupts off, and none runs inside another.
+#[map]
+static PACKET: PerCpuArray<Packet> = PerCpuArray::with_max_entries(1, 0);
+
+/// Room for the packet at hand.
+#[inline(always)]
+pub(super) fn room() -> Option<*mut Packet> {
+    PACKET.get_ptr_mut(0)
 }
 
 /// Whether the packet may belong to a watched port: `false` is certain. Reads the packet in place, calls no helper
@@ -168,6 +178,7 @@ pub(super) fn read(context: &TcContext, direction: Direction, link_bytes: u32, p
         // A SYN takes a sequence number of its own; it carries payload with TCP Fast Open.
         packet.seq = packet.seq.wrapping_add(1);
     }
+    packet.direction = u32::from(direction.number());
     packet.ack_seq = u32::from_be_bytes([tcp[8], tcp[9], tcp[10], tcp[11]]);
     watched(packet.flow.local_port)
 }

@@ -43,17 +43,17 @@ pub const fn blank_line(matched: u8, byte: u8) -> u8 {
 
 /// Looks at one byte of an answer. Returns whether to go on.
 #[inline(always)]
-pub fn answer_step<E: Environment>(environment: &mut E, state: &mut DirectionState, walk: &mut Walk) -> bool {
-    if walk.position >= walk.length_bytes {
-        walk.outcome = Outcome::Exhausted as u32;
+pub fn answer_step<E: Environment>(environment: &mut E, state: &mut DirectionState) -> bool {
+    if state.walk.position >= state.walk.length_bytes {
+        state.walk.outcome = Outcome::Exhausted as u32;
         return false;
     }
-    if !environment.load(walk.position, &mut state.header, 0, 1) {
-        walk.outcome = Outcome::Unreadable as u32;
+    if !environment.load(state.walk.position, &mut state.header, 0, 1) {
+        state.walk.outcome = Outcome::Unreadable as u32;
         return false;
     }
     let byte = state.header[0];
-    walk.position += 1;
+    state.walk.position += 1;
     state.expected_seq = state.expected_seq.wrapping_add(1);
     if state.phase == phase::ANSWER {
         state.head_bytes += 1;
@@ -67,7 +67,7 @@ pub fn answer_step<E: Environment>(environment: &mut E, state: &mut DirectionSta
         }
         state.blank_matched = blank_line(state.blank_matched, byte);
         if state.blank_matched == BLANK_BYTES {
-            walk.outcome = if state.accept_matched == ACCEPTED {
+            state.walk.outcome = if state.accept_matched == ACCEPTED {
                 Outcome::Upgraded as u32
             } else {
                 Outcome::OtherProtocol as u32
@@ -75,7 +75,7 @@ pub fn answer_step<E: Environment>(environment: &mut E, state: &mut DirectionSta
             return false;
         }
         if usize::from(state.head_bytes) >= HEAD_MAX_BYTES {
-            walk.outcome = Outcome::HeadTooLong as u32;
+            state.walk.outcome = Outcome::HeadTooLong as u32;
             return false;
         }
         return true;
@@ -107,7 +107,7 @@ pub fn answer_step<E: Environment>(environment: &mut E, state: &mut DirectionSta
         state.blank_matched = 0;
         return true;
     }
-    walk.outcome =
+    state.walk.outcome =
         if state.answered == 0 { Outcome::NotHttp as u32 } else { Outcome::OtherAnswer as u32 };
     false
 }
@@ -123,7 +123,12 @@ fn give_up<E: Environment>(environment: &mut E, flow: &mut FlowState, direction:
 
 /// The upgrade cannot be followed: both directions look for a safe point.
 #[inline(always)]
-fn lose_both<E: Environment>(environment: &mut E, flow: &mut FlowState, segment: &Segment, reason: LossReason) {
+fn lose_both<E: Environment>(
+    environment: &mut E,
+    flow: &mut FlowState,
+    segment: &Segment,
+    reason: LossReason,
+) {
     flow.egress.expected_seq = segment.end();
     stream::lose(environment, &mut flow.egress, Direction::Egress, segment.end(), reason);
     flow.ingress.started = 0;
@@ -218,17 +223,15 @@ pub fn egress<E: Environment>(environment: &mut E, flow: &mut FlowState, segment
     }
     state.turn = 0;
     flow.ingress.turn = 1;
-    let mut walk = Walk { position, length_bytes: segment.length_bytes, ..Walk::default() };
-    environment.walk_answer(&mut flow.egress, &mut walk);
-    let outcome = walk.outcome;
+    flow.egress.walk = Walk { position, length_bytes: segment.length_bytes, ..Walk::default() };
+    environment.walk_answer(&mut flow.egress);
+    let outcome = flow.egress.walk.outcome;
     let seq = flow.egress.expected_seq;
     if outcome == Outcome::Exhausted as u32 {
     } else if outcome == Outcome::Upgraded as u32 {
         upgrade(environment, flow, segment);
         let state = &mut flow.egress;
-        if walk.position < walk.length_bytes {
-            stream::walk(environment, state, Direction::Egress, segment, &mut walk);
-        }
+        stream::walk(environment, state, Direction::Egress, segment);
         state.last_segment_ns = segment.now_ns;
     } else if outcome == Outcome::OtherAnswer as u32 {
         flow.egress.status_matched = NO_MATCH;

@@ -112,10 +112,10 @@ pub trait Environment {
     fn load<const N: usize>(&mut self, offset: u32, room: &mut [u8; N], at: u32, length: u32) -> bool;
 
     /// Runs [`stream::step`] until it says stop, at most [`ackbeat_abi::FRAMES_PER_BUFFER_MAX`] times.
-    fn walk_frames(&mut self, state: &mut DirectionState, walk: &mut Walk);
+    fn walk_frames(&mut self, state: &mut DirectionState);
 
     /// Runs [`handshake::answer_step`] until it says stop, at most [`ackbeat_abi::HEAD_MAX_BYTES`] times.
-    fn walk_answer(&mut self, state: &mut DirectionState, walk: &mut Walk);
+    fn walk_answer(&mut self, state: &mut DirectionState);
 
     /// A request's bytes, from `offset` of the segment on: `seq` is their sequence number. `fresh` begins a new
     /// request; otherwise they are kept only if they continue what was kept.

@@ -2,6 +2,8 @@
 
 use ackbeat_abi::CONTROL_PAYLOAD_MAX_BYTES;
 
+use crate::Walk;
+
 /// Longest frame header, in bytes: 2, an 8-byte length, a 4-byte masking key (RFC 6455 section 5.2).
 pub const HEADER_MAX_BYTES: usize = 14;
 /// Room for a header that is split over buffers. More than [`HEADER_MAX_BYTES`]: the kernel's verifier adds the
@@ -50,7 +52,7 @@ pub struct DirectionState {
     pub busy: u64,
     /// Payload bytes that lie between `expected_seq` and the next frame header.
     pub skip_bytes: u64,
-    /// Time of the last segment with new payload, in nanoseconds of the monotonic clock.
+    /// Time of the last segment with payload, in nanoseconds of the monotonic clock.
     pub last_segment_ns: u64,
     /// Sequence number after the last byte seen in order.
     pub expected_seq: u32,
@@ -72,7 +74,7 @@ pub struct DirectionState {
     pub message: u8,
     /// Independent alignments since the tentative parse began.
     pub alignments: u8,
-    /// Segments since then that began inside a payload.
+    /// Segments since then that began inside a payload after a quiet time.
     pub unaligned: u8,
     /// HTTP: 1 if the next new byte of this direction begins a request (ingress) or an answer (egress) that was
     /// preceded by something in the other direction.
@@ -91,6 +93,9 @@ pub struct DirectionState {
     pub answered: u8,
     /// Always zero.
     pub padding: [u8; 7],
+    /// Where the parser is in the segment at hand. Meaningless between segments; it is here because what the kernel's
+    /// verifier reads from a map has no history, and so gives it no more cases to tell apart.
+    pub walk: Walk,
     /// A frame header that is split over buffers.
     pub header: [u8; HEADER_ROOM_BYTES],
     /// The payload of a control frame.
@@ -129,6 +134,7 @@ impl DirectionState {
         head_bytes: 0,
         answered: 0,
         padding: [0; 7],
+        walk: Walk { position: 0, length_bytes: 0, data_frames: 0, outcome: 0 },
         header: [0; HEADER_ROOM_BYTES],
         payload: [0; PAYLOAD_ROOM_BYTES],
     };
@@ -163,6 +169,6 @@ impl FlowState {
 }
 
 const _: () = {
-    assert!(size_of::<DirectionState>() == 24 + 8 + 24 + HEADER_ROOM_BYTES + PAYLOAD_ROOM_BYTES);
+    assert!(size_of::<DirectionState>() == 24 + 8 + 24 + 16 + HEADER_ROOM_BYTES + PAYLOAD_ROOM_BYTES);
     assert!(size_of::<FlowState>() == 16 + 2 * size_of::<DirectionState>());
 };

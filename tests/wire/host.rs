@@ -1,0 +1,152 @@
+//! The parser's environment in a test process.
+
+use ackbeat_abi::{
+    CONTROL_PAYLOAD_MAX_BYTES, Counter, Direction, FRAMES_PER_BUFFER_MAX, FlowKey, Frame, HEAD_MAX_BYTES,
+    Header, LossReason, Record, RecordKind, Synchronization, UpgradeHead,
+};
+use ackbeat_wire::{
+    ControlFrame, Environment, Segment, handshake,
+    state::{DirectionState, FlowState},
+    stream,
+};
+
+/// One connection, parsed here.
+pub(crate) struct Host {
+    pub(crate) flow: FlowState,
+    pub(crate) records: Vec<Record>,
+    pub(crate) counters: [u64; ackbeat_abi::COUNTER_COUNT as usize],
+    head: Option<(u32, Vec<u8>)>,
+    now_ns: [u64; 2],
+}
+
+impl Host {
+    pub(crate) fn new(flow: FlowState) -> Self {
+        Self { flow, records: Vec::new(), counters: [0; _], head: None, now_ns: [1_000_000_000; 2] }
+    }
+
+    pub(crate) fn deliver(
+        &mut self,
+        direction: Direction,
+        seq: u32,
+        bytes: &[u8],
+        ack_seq: u32,
+        pause_ns: u64,
+    ) {
+        let now_ns = &mut self.now_ns[usize::from(direction.number())];
+        *now_ns += pause_ns;
+        let segment = Segment { seq, length_bytes: bytes.len() as u32, ack_seq, now_ns: *now_ns };
+        let mut flow = self.flow;
+        let mut environment = HostEnvironment { host: self, bytes, masked: direction == Direction::Ingress };
+        stream::on_segment(&mut environment, &mut flow, direction, &segment);
+        self.flow = flow;
+    }
+}
+
+struct HostEnvironment<'a> {
+    host: &'a mut Host,
+    bytes: &'a [u8],
+    masked: bool,
+}
+
+fn header(kind: RecordKind, size: usize) -> Header {
+    Header { kind: kind.number(), size_bytes: size as u32, time_ns: 0, cookie: 0 }
+}
+
+impl Environment for HostEnvironment<'_> {
+    fn load<const N: usize>(&mut self, offset: u32, room: &mut [u8; N], at: u32, length: u32) -> bool {
+        let (offset, at, length) = (offset as usize, at as usize, length as usize);
+        assert!(at < N / 2 && length < N / 2, "{length} bytes at {at} of {N}");
+        assert!(offset + length <= self.bytes.len(), "reads {offset}+{length} of {}", self.bytes.len());
+        room[at..at + length].copy_from_slice(&self.bytes[offset..offset + length]);
+        true
+    }
+
+    fn walk_frames(&mut self, state: &mut DirectionState) {
+        for _ in 0..=FRAMES_PER_BUFFER_MAX {
+            if !stream::step(self, state, self.masked) {
+                break;
+            }
+        }
+    }
+
+    fn walk_answer(&mut self, state: &mut DirectionState) {
+        for _ in 0..=HEAD_MAX_BYTES {
+            if !handshake::answer_step(self, state) {
+                break;
+            }
+        }
+    }
+
+    fn keep_head(&mut self, seq: u32, offset: u32, length: u32, fresh: bool) {
+        if fresh {
+            self.host.head = Some((seq, Vec::new()));
+        } else if !self.continues_head(seq) {
+            return;
+        }
+        if let Some((_, kept)) = &mut self.host.head {
+            kept.extend_from_slice(&self.bytes[offset as usize..(offset + length) as usize]);
+            kept.truncate(HEAD_MAX_BYTES);
+        }
+    }
+
+    fn continues_head(&mut self, seq: u32) -> bool {
+        matches!(&self.host.head, Some((first, kept)) if first.wrapping_add(kept.len() as u32) == seq)
+    }
+
+    fn take_head(&mut self, end_seq: u32) -> Option<u32> {
+        let Some((first, kept)) = self.host.head.take() else {
+            self.count(Counter::HeadsMissing, 1);
+            return None;
+        };
+        if first.wrapping_add(kept.len() as u32) != end_seq && kept.len() < HEAD_MAX_BYTES {
+            self.count(Counter::HeadsMissing, 1);
+            return None;
+        }
+        let mut head = [0; HEAD_MAX_BYTES];
+        head[..kept.len()].copy_from_slice(&kept);
+        self.host.records.push(Record::UpgradeHead(UpgradeHead {
+            header: header(RecordKind::UpgradeHead, size_of::<UpgradeHead>()),
+            flow: FlowKey::default(),
+            head_bytes: kept.len() as u32,
+            padding: 0,
+            head,
+        }));
+        let end = kept.windows(4).position(|window| window == b"\r\n\r\n")?;
+        Some(first.wrapping_add(end as u32 + 4))
+    }
+
+    fn control_frame(&mut self, frame: &ControlFrame<'_>) {
+        self.count(Counter::WireControlFrames, 1);
+        let mut payload = [0; CONTROL_PAYLOAD_MAX_BYTES];
+        payload.copy_from_slice(&frame.payload[..CONTROL_PAYLOAD_MAX_BYTES]);
+        self.host.records.push(Record::Frame(Frame {
+            header: header(RecordKind::Frame, size_of::<Frame>()),
+            flow: FlowKey::default(),
+            seq_start: frame.seq_start,
+            seq_end: frame.seq_end,
+            mask: if self.masked { frame.mask } else { [0; 4] },
+            direction: u8::from(!self.masked),
+            opcode: frame.opcode,
+            masked: u8::from(self.masked),
+            payload_bytes: frame.payload_bytes,
+            payload,
+            padding: [0; 3],
+        }));
+    }
+
+    fn synchronization(&mut self, direction: Direction, seq: u32, reason: Option<LossReason>) {
+        self.host.records.push(Record::Synchronization(Synchronization {
+            header: header(RecordKind::Synchronization, size_of::<Synchronization>()),
+            flow: FlowKey::default(),
+            seq,
+            direction: direction.number(),
+            synchronized: u8::from(reason.is_none()),
+            reason: reason.map_or(0, LossReason::number),
+            padding: 0,
+        }));
+    }
+
+    fn count(&mut self, counter: Counter, amount: u64) {
+        self.host.counters[counter.number() as usize] += amount;
+    }
+}
