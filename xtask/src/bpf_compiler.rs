@@ -207,9 +207,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// All compilers that can emit BPF, in the order of preference, and why the others cannot.
-///
-/// With [`Choice::Auto`] the search stops at the first that works.
+/// The first compiler that can emit BPF, in the order of preference, and why those before it cannot.
 ///
 /// # Errors
 /// The probe's sources could not be written.
@@ -220,42 +218,48 @@ pub(crate) fn find(
     choice: Choice,
 ) -> Result<(Option<Compiler>, Vec<Refusal>)> {
     let mut refusals = Vec::new();
-    for candidate in candidates(surroundings, pinned, choice, &mut refusals) {
-        match bpf_probe::attempt(surroundings, &candidate, profile, &Stage::Compile)? {
-            Ok(()) => return Ok((Some(candidate), refusals)),
-            Err(output) => {
-                let reason = explain_compiler(&candidate, pinned, &output);
-                refusals.push(Refusal { way: candidate.to_string(), reason });
-            }
-        }
-    }
-    Ok((None, refusals))
-}
-
-fn candidates(
-    surroundings: &Surroundings,
-    pinned: &Toolchain,
-    choice: Choice,
-    refusals: &mut Vec<Refusal>,
-) -> Vec<Compiler> {
-    let mut found = Vec::new();
     if choice != Choice::Debian {
         match rustup_toolchains(surroundings, pinned) {
-            Ok(of_rustup) => found.extend(of_rustup),
+            Ok(toolchains) => {
+                for candidate in toolchains {
+                    match try_compiler(surroundings, pinned, profile, candidate)? {
+                        Ok(compiler) => return Ok((Some(compiler), refusals)),
+                        Err(refusal) => refusals.push(refusal),
+                    }
+                }
+            }
             Err(refusal) => refusals.push(refusal),
         }
     }
     if choice != Choice::Rustup {
         let prefix = &surroundings.debian_prefix;
         if ["bin/cargo", "bin/rustc"].iter().all(|program| process::is_executable(&prefix.join(program))) {
-            found.push(Compiler::Debian { prefix: prefix.clone() });
+            match try_compiler(surroundings, pinned, profile, Compiler::Debian { prefix: prefix.clone() })? {
+                Ok(compiler) => return Ok((Some(compiler), refusals)),
+                Err(refusal) => refusals.push(refusal),
+            }
         } else {
             let reason =
                 format!("not installed: run `apt-get install {}` as root", pinned.rust_packages().join(" "));
             refusals.push(Refusal { way: "Debian's compiler".to_owned(), reason });
         }
     }
-    found
+    Ok((None, refusals))
+}
+
+fn try_compiler(
+    surroundings: &Surroundings,
+    pinned: &Toolchain,
+    profile: &str,
+    compiler: Compiler,
+) -> Result<Result<Compiler, Refusal>> {
+    Ok(match bpf_probe::attempt(surroundings, &compiler, profile, &Stage::Compile)? {
+        Ok(()) => Ok(compiler),
+        Err(output) => {
+            let reason = explain_compiler(&compiler, pinned, &output);
+            Err(Refusal { way: compiler.to_string(), reason })
+        }
+    })
 }
 
 /// The installed toolchains worth trying: the one asked for, or the pinned release, the pinned channel, the active one.

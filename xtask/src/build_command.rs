@@ -96,9 +96,9 @@ pub(crate) fn bpf_compiler(
     if options.bpf_toolchain == Choice::Rustup {
         bail!(nothing_works(&refusals));
     }
-    installer
-        .install(&pinned.rust_packages(), "a compiler for the kernel programs")
-        .with_context(|| nothing_works(&refusals))?;
+    if let Err(error) = installer.install(&pinned.rust_packages(), "a compiler for the kernel programs") {
+        bail!("{}\n{error:#}", nothing_works(&refusals));
+    }
     let (found, refusals) = bpf_compiler::find(&surroundings, pinned, &profile, Choice::Debian)?;
     found.with_context(|| nothing_works(&refusals))
 }
