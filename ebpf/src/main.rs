@@ -1,2 +1,36 @@
 //! The kernel programs of ackbeat.
-fn main() {}
+//!
+//! | program | hook | file |
+//! |---|---|---|
+//! | `lifecycle` | `tp_btf/inet_sock_set_state` | [`lifecycle`] |
+//! | `send_reset`, `receive_reset` | `tp_btf/tcp_send_reset`, `tp_btf/tcp_receive_reset` | [`resets`] |
+//! | `retransmits` | `tp_btf/tcp_retransmit_skb` | [`retransmits`] |
+//! | `sample_tracked`, `sample_all` | `iter/tcp` | [`sampler`] |
+//!
+//! Every tracing program leaves at once unless the socket is in the network namespace that userspace names.
+//! Offsets of kernel members are not known here: userspace reads them from the running kernel's BTF and writes them
+//! to `.rodata` before the object is loaded (see [`members`]).
+#![no_std]
+#![no_main]
+#![cfg_attr(target_arch = "bpf", feature(asm_experimental_arch))]
+
+mod flow;
+mod lifecycle;
+mod maps;
+mod members;
+mod resets;
+mod retransmits;
+mod sampler;
+mod snapshot;
+mod wire;
+
+/// License of the programs; the helpers that they call are for GPL-compatible programs only.
+#[unsafe(link_section = "license")]
+#[unsafe(no_mangle)]
+static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";
+
+#[cfg(target_arch = "bpf")]
+#[panic_handler]
+fn panic(_info: &core::panic::PanicInfo<'_>) -> ! {
+    loop {}
+}

@@ -153,7 +153,7 @@ impl Reader<'_> {
             probes_out: self.u8(),
             pending_timer: self.u8(),
             ip_version: self.u8(),
-            padding: self.u8(),
+            adopted: self.u8(),
         }
     }
 }

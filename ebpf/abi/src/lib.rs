@@ -129,8 +129,8 @@ pub struct Snapshot {
     pub pending_timer: u8,
     /// 4 or 6.
     pub ip_version: u8,
-    /// Always zero.
-    pub padding: u8,
+    /// 1 if this pass of the sampler put the connection into the map of flows: it is older than the sidecar. Else 0.
+    pub adopted: u8,
 }
 
 /// A TCP state transition (`tp_btf/inet_sock_set_state`), with the socket as it was at that moment.

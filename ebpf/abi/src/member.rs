@@ -117,10 +117,15 @@ members! {
     SkShutdown = 33, "tcp_sock", "inet_conn.icsk_inet.sk.sk_shutdown";
     /// `sk_wmem_queued`.
     SkWmemQueued = 34, "tcp_sock", "inet_conn.icsk_inet.sk.sk_wmem_queued";
+    /// 1 while a task owns the socket (`lock_sock`), 0 while a softirq works on it.
+    SkLockOwned = 35, "tcp_sock", "inet_conn.icsk_inet.sk.sk_lock.owned";
+    /// Local port, network order. Unlike [`Member::LocalPort`] it is still there when an accepted socket enters
+    /// `CLOSE`: `tcp_set_state` gives the port back (`inet_put_port`) before it stores the state.
+    LocalPortSent = 36, "tcp_sock", "inet_conn.icsk_inet.inet_sport";
 }
 
 /// Number of [`Member`]s.
-pub const MEMBER_COUNT: usize = 35;
+pub const MEMBER_COUNT: usize = 37;
 
 const _: () = {
     assert!(Member::ALL.len() == MEMBER_COUNT);
