@@ -108,6 +108,41 @@ pub enum Input {
     },
 }
 
+impl Input {
+    /// When it was seen.
+    #[must_use]
+    pub const fn at(&self) -> Timestamp {
+        match self {
+            Self::Opened(opened) => opened.at,
+            Self::Transition(transition) => transition.snapshot.at,
+            Self::Reset(reset) => reset.at,
+            Self::Sample(snapshot) => snapshot.at,
+            Self::Frame(frame) => frame.at,
+            Self::Synchronization(synchronization) => synchronization.at,
+            Self::Upgrade(upgrade) => upgrade.at,
+            Self::Outstanding { at, .. } | Self::RecordsLost { at, .. } | Self::SamplingDone { at, .. } => {
+                *at
+            }
+        }
+    }
+
+    /// The connection that it is about, if it is about one.
+    #[must_use]
+    pub const fn connection(&self) -> Option<ConnectionId> {
+        match self {
+            Self::Opened(opened) => Some(opened.connection),
+            Self::Transition(transition) => Some(transition.snapshot.connection),
+            Self::Reset(reset) => Some(reset.connection),
+            Self::Sample(snapshot) => Some(snapshot.connection),
+            Self::Frame(frame) => Some(frame.connection),
+            Self::Synchronization(synchronization) => Some(synchronization.connection),
+            Self::Upgrade(upgrade) => Some(upgrade.connection),
+            Self::Outstanding { connection, .. } => Some(*connection),
+            Self::RecordsLost { .. } | Self::SamplingDone { .. } => None,
+        }
+    }
+}
+
 /// A connection was established or found.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]

@@ -19,12 +19,22 @@
 
 extern crate alloc;
 
+mod assessment;
+mod closing;
+mod connection;
+mod engine;
+mod evidence;
+mod heartbeat;
 mod input;
 mod output;
 mod policy;
+mod postmortem;
+mod schedule;
 mod sequence;
 mod time;
+mod verdict;
 
+pub use engine::{CONNECTION_LIMIT_DEFAULT, ConnectionInfo, Engine, EngineCounters};
 pub use input::*;
 pub use output::*;
 pub use policy::*;

@@ -96,6 +96,8 @@ words! {
         Peer = "peer",
         /// The kernel gave up.
         Kernel = "kernel",
+        /// The close was not seen: records were lost, or the mode has no attribution. Nobody is accused.
+        Unknown = "unknown",
     }
 }
 
@@ -290,7 +292,8 @@ pub struct CloseRecord {
     pub is_websocket: bool,
     /// When it was established, or found.
     pub opened_at: Timestamp,
-    /// When it was closed (the first FIN or RST, or the kernel's giving up).
+    /// When it was closed: the first FIN or RST, or the kernel's giving up. A half-close that was later given up by
+    /// the host, reset or timed out counts from that later moment: until then the connection was in use.
     pub closed_at: Timestamp,
     /// When the socket was gone, or the post-mortem ended.
     pub ended_at: Timestamp,
@@ -326,6 +329,8 @@ pub struct CloseRecord {
     pub verdict_changes_dropped: u32,
     /// Records that were lost while this connection lived.
     pub records_lost: u64,
+    /// The engine was shut down while the connection was open: this is not a close, only the end of the record.
+    pub still_open: bool,
 }
 
 /// Verdict changes that a [`CloseRecord`] holds at most (a span holds 128 events at most).

@@ -1,0 +1,296 @@
+//! Who closed, how and why.
+
+use alloc::string::String;
+
+use crate::heartbeat::Missed;
+use crate::postmortem::Watch;
+use crate::{
+    Assessed, CloseFrames, CloseInitiator, CloseKind, CloseMethod, Direction, Frame, Process, Seq, Snapshot,
+    TcpState, Timestamp, Verdict,
+};
+
+/// How long a decision waits for a record that may arrive a moment later: `tcp_disconnect()` and `__tcp_close()`
+/// enter CLOSE first and send the RST after it (net/ipv4/tcp.c), and so does a RST that refuses late payload.
+pub(crate) const HOLD_MS: u64 = 200;
+
+/// Linux errno values (include/uapi/asm-generic/errno.h).
+const EPIPE: u32 = 32;
+const ECONNABORTED: u32 = 103;
+const ECONNRESET: u32 = 104;
+
+/// What a transition of an open connection means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// The connection goes on.
+    Nothing,
+    /// The host will not write any more, but still reads: `shutdown(SHUT_WR)`.
+    HostHalfClosed,
+    /// The host closed.
+    HostClosed,
+    /// The peer's FIN came; the host may go on writing.
+    PeerFinished,
+    /// The host answered the peer's FIN with its own.
+    HostAnswered,
+    /// The peer answered the host's half-close with its FIN, before acknowledging ours.
+    BothFinished,
+    /// The socket is gone.
+    Gone,
+}
+
+/// Reads a state, entered or seen, of a connection that was open; `is_half_closed` says that the host had
+/// half-closed it before.
+pub(crate) fn step(state: TcpState, shutdown: Option<u8>, is_half_closed: bool) -> Step {
+    const SEND_SHUTDOWN: u8 = 2;
+    match state {
+        TcpState::FinWait1 | TcpState::FinWait2 => match (shutdown, is_half_closed) {
+            (Some(SEND_SHUTDOWN), false) => Step::HostHalfClosed,
+            // The FIN of a half-close was acknowledged, or nothing says that the host went further.
+            (Some(SEND_SHUTDOWN) | None, true) => Step::Nothing,
+            _ => Step::HostClosed,
+        },
+        TcpState::Closing if is_half_closed => Step::BothFinished,
+        TcpState::Closing => Step::HostClosed,
+        TcpState::CloseWait => Step::PeerFinished,
+        TcpState::LastAck => Step::HostAnswered,
+        TcpState::TimeWait | TcpState::Close => Step::Gone,
+        TcpState::Established | TcpState::SynSent | TcpState::SynRecv | TcpState::Listen => Step::Nothing,
+    }
+}
+
+/// Why a socket went to CLOSE at once, as its error says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SocketError {
+    /// None, or not known.
+    None,
+    /// The peer's RST (`tcp_reset()`).
+    PeerReset,
+    /// Destroyed from outside (`tcp_abort()`, `ss --kill`).
+    Destroyed,
+    /// The kernel gave up: `ETIMEDOUT`, or an ICMP error that outlived the retransmissions (`tcp_write_err()`).
+    KernelGaveUp,
+}
+
+impl SocketError {
+    pub(crate) fn of(snapshot: &Snapshot) -> Self {
+        match snapshot.socket_error {
+            None | Some(0) => Self::None,
+            Some(ECONNRESET | EPIPE) => Self::PeerReset,
+            Some(ECONNABORTED) => Self::Destroyed,
+            Some(_) => Self::KernelGaveUp,
+        }
+    }
+}
+
+/// What closed the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    HostFin,
+    /// `seen` is false where the RST's own record is missing.
+    HostReset {
+        seen: bool,
+    },
+    PeerFin,
+    PeerReset,
+    KernelGaveUp {
+        reset_sent: bool,
+    },
+    /// The kernel reset it for want of memory (`tcp_out_of_resources()`).
+    KernelReset,
+    Destroyed,
+    /// The close was not seen; the state says at most whose FIN came first.
+    Unseen(CloseInitiator),
+}
+
+impl Cause {
+    pub(crate) fn initiator(self) -> CloseInitiator {
+        match self {
+            // Whoever destroyed it did it on this side.
+            Self::HostFin | Self::HostReset { .. } | Self::Destroyed => CloseInitiator::Host,
+            Self::PeerFin | Self::PeerReset => CloseInitiator::Peer,
+            Self::KernelGaveUp { .. } | Self::KernelReset => CloseInitiator::Kernel,
+            Self::Unseen(initiator) => initiator,
+        }
+    }
+
+    pub(crate) fn method(self) -> Option<CloseMethod> {
+        match self {
+            Self::HostFin | Self::PeerFin => Some(CloseMethod::Fin),
+            Self::HostReset { seen: true }
+            | Self::PeerReset
+            | Self::KernelReset
+            | Self::KernelGaveUp { reset_sent: true } => Some(CloseMethod::Rst),
+            Self::Unseen(CloseInitiator::Host | CloseInitiator::Peer) => Some(CloseMethod::Fin),
+            Self::HostReset { seen: false }
+            | Self::Destroyed
+            | Self::KernelGaveUp { reset_sent: false }
+            | Self::Unseen(_) => None,
+        }
+    }
+}
+
+/// A Close frame that passed.
+#[derive(Clone, Debug)]
+pub(crate) struct SeenClose {
+    pub(crate) at: Timestamp,
+    pub(crate) seq_end: Option<Seq>,
+    pub(crate) code: Option<u16>,
+    pub(crate) reason: Option<String>,
+}
+
+/// The first Close frame of each direction.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SeenCloses {
+    pub(crate) sent: Option<SeenClose>,
+    pub(crate) received: Option<SeenClose>,
+}
+
+impl SeenCloses {
+    pub(crate) fn on_frame(&mut self, frame: Frame) {
+        let slot = match frame.direction {
+            Direction::Egress => &mut self.sent,
+            Direction::Ingress => &mut self.received,
+        };
+        if slot.is_none() {
+            *slot = Some(SeenClose {
+                at: frame.at,
+                seq_end: frame.seq_end,
+                code: frame.close_code,
+                reason: frame.close_reason,
+            });
+        }
+    }
+
+    pub(crate) fn frames(&self) -> CloseFrames {
+        match (&self.sent, &self.received) {
+            (None, None) => CloseFrames::None,
+            (Some(_), None) => CloseFrames::Sent,
+            (None, Some(_)) => CloseFrames::Received,
+            (Some(_), Some(_)) => CloseFrames::Both,
+        }
+    }
+
+    /// Who began the closing handshake (RFC 6455 section 7.1.2).
+    pub(crate) fn first_by(&self) -> Option<CloseInitiator> {
+        match (&self.sent, &self.received) {
+            (None, None) => None,
+            (Some(_), None) => Some(CloseInitiator::Host),
+            (None, Some(_)) => Some(CloseInitiator::Peer),
+            (Some(sent), Some(received)) if sent.at <= received.at => Some(CloseInitiator::Host),
+            (Some(_), Some(_)) => Some(CloseInitiator::Peer),
+        }
+    }
+
+    /// Status code and reason of the Close frame that `initiator` sent.
+    pub(crate) fn of(&self, initiator: CloseInitiator) -> Option<&SeenClose> {
+        match initiator {
+            CloseInitiator::Host => self.sent.as_ref(),
+            CloseInitiator::Peer => self.received.as_ref(),
+            CloseInitiator::Kernel | CloseInitiator::Unknown => None,
+        }
+    }
+}
+
+/// A close as it was when it happened, before anybody knew what followed.
+#[derive(Clone, Debug)]
+pub(crate) struct Draft {
+    pub(crate) at: Timestamp,
+    pub(crate) snapshot: Option<Snapshot>,
+    pub(crate) process: Option<Process>,
+    pub(crate) assessed: Assessed,
+    pub(crate) missed: Option<Missed>,
+    pub(crate) last_proof_of_life_at: Timestamp,
+    pub(crate) closes: SeenCloses,
+    pub(crate) is_websocket: bool,
+    /// Close frames and Pings would have been seen.
+    pub(crate) is_sight_complete: bool,
+    /// What the port's watchdog was seen to tolerate.
+    pub(crate) tolerance: Option<u32>,
+    /// A RST of the host's own went out shortly before.
+    pub(crate) reset_sent: bool,
+}
+
+impl Draft {
+    /// The kind of a close, and whether it is known for sure that no Close frame passed.
+    pub(crate) fn kind(&self, cause: Cause) -> CloseKind {
+        match cause {
+            Cause::KernelGaveUp { .. } => CloseKind::KernelTimeout,
+            Cause::KernelReset | Cause::Destroyed => CloseKind::Other,
+            Cause::Unseen(_) if self.closes.frames() != CloseFrames::None => CloseKind::Graceful,
+            Cause::Unseen(_) => CloseKind::Other,
+            Cause::PeerReset if self.closes.frames() == CloseFrames::Both => CloseKind::Graceful,
+            Cause::PeerReset => CloseKind::Abort,
+            Cause::PeerFin if self.closes.frames() != CloseFrames::None => CloseKind::Graceful,
+            Cause::PeerFin if !self.is_sight_complete => CloseKind::Other,
+            Cause::PeerFin if self.is_websocket => CloseKind::Abort,
+            Cause::PeerFin => CloseKind::Graceful,
+            Cause::HostFin | Cause::HostReset { .. } => self.kind_of_host_close(cause),
+        }
+    }
+
+    fn kind_of_host_close(&self, cause: Cause) -> CloseKind {
+        if self.was_polite(cause) {
+            return CloseKind::Graceful;
+        }
+        if self.process.as_ref().is_some_and(|process| process.exiting) {
+            return CloseKind::ProcessExit;
+        }
+        if self.is_heartbeat_kill() {
+            return CloseKind::HeartbeatKill;
+        }
+        if !self.is_sight_complete {
+            return CloseKind::Other;
+        }
+        if self.is_websocket || cause != Cause::HostFin {
+            return CloseKind::Abort;
+        }
+        // Plain TCP. Bytes in flight to a peer that keeps up are owed to nobody: the kernel delivers them.
+        let snapshot = self.snapshot.as_ref();
+        match (
+            snapshot.and_then(|socket| socket.send_queue_bytes),
+            snapshot.and_then(|socket| socket.unread_bytes),
+        ) {
+            (Some(0), Some(0)) => CloseKind::Graceful,
+            (Some(_), Some(0)) if self.assessed.verdict == Verdict::Alive => CloseKind::Graceful,
+            (Some(_), Some(_)) => CloseKind::Abort,
+            _ => CloseKind::Other,
+        }
+    }
+
+    /// Whether a Close frame passed. A RST can destroy one that is still on its way: it counts only once it was
+    /// acknowledged.
+    fn was_polite(&self, cause: Cause) -> bool {
+        if self.closes.received.is_some() {
+            return true;
+        }
+        let Some(sent) = self.closes.sent.as_ref() else { return false };
+        if cause == Cause::HostFin {
+            return true;
+        }
+        let una = self.snapshot.as_ref().and_then(|socket| socket.snd_una);
+        matches!((una, sent.seq_end), (Some(una), Some(end)) if una.reached(end))
+    }
+
+    /// Whether a heartbeat watchdog closed it. Where the host's own frames are not followed, only a close on the
+    /// tick says so.
+    fn is_heartbeat_kill(&self) -> bool {
+        let Some(missed) = self.missed else { return false };
+        let is_enough =
+            missed.count >= 2 || self.tolerance.is_some_and(|tolerance| missed.count >= tolerance);
+        missed.count >= 1 && (missed.on_tick || (is_enough && self.is_sight_complete))
+    }
+}
+
+/// A close that was decided, while its end or its post-mortem is awaited.
+#[derive(Clone, Debug)]
+pub(crate) struct Closing {
+    pub(crate) draft: Draft,
+    pub(crate) cause: Cause,
+    pub(crate) initiator: CloseInitiator,
+    pub(crate) kind: CloseKind,
+    /// Only for closes that the host started.
+    pub(crate) watch: Option<Watch>,
+    /// When the record is due at the latest, if nothing watches.
+    pub(crate) deadline: Timestamp,
+    /// The socket is gone; the record waits for a last word until then.
+    pub(crate) held_until: Option<Timestamp>,
+}

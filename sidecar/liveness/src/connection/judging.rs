@@ -1,0 +1,202 @@
+//! What a connection looks like now: verdict, heartbeat, ages.
+
+use super::*;
+
+impl Connection {
+    pub(crate) fn is_half_closed_by_host(&self) -> bool {
+        self.half.as_ref().is_some_and(|half| half.cause == Cause::HostFin)
+    }
+
+    pub(crate) fn observe(
+        &mut self,
+        snapshot: &Snapshot,
+        context: &Context<'_>,
+        outputs: &mut VecDeque<Output>,
+    ) {
+        self.tcp_state = Some(snapshot.state);
+        self.evidence.on_snapshot(snapshot, context.policy);
+        self.beats.on_snapshot(snapshot);
+        if let Some(watch) = self.half.as_mut().and_then(|half| half.watch.as_mut()) {
+            watch.on_snapshot(snapshot);
+        }
+        self.update_verdict(snapshot.at, context, outputs);
+    }
+
+    pub(crate) fn facts<'a>(
+        &'a self,
+        context: &'a Context<'_>,
+        now: Timestamp,
+        missed: Option<Missed>,
+    ) -> Facts<'a> {
+        // A peer that has finished writing answers no Ping any more; one whose Pong lies unread did answer.
+        let is_pong_expected =
+            !self.peer_fin_seen && !self.beats.is_pong_unread(self.evidence.snapshot.as_ref());
+        Facts {
+            policy: context.policy,
+            evidence: &self.evidence,
+            ping: self.beats.oldest_unanswered().filter(|_| is_pong_expected),
+            is_ping_waiting: missed.is_some_and(|missed| missed.inferred > 0),
+            preexisting: self.opened.preexisting,
+            window_opened_at: context.window_opened_at,
+            now,
+        }
+    }
+
+    pub(crate) fn missed(&self, at: Timestamp, closing: bool, context: &Context<'_>) -> Option<Missed> {
+        if !self.is_websocket {
+            return None;
+        }
+        self.beats.missed(at, closing, context.schedule, self.evidence.snapshot.as_ref())
+    }
+
+    pub(crate) fn judge(&self, now: Timestamp, context: &Context<'_>) -> Judgement {
+        self.facts(context, now, self.missed(now, false, context)).judge()
+    }
+
+    pub(crate) fn update_verdict(
+        &mut self,
+        now: Timestamp,
+        context: &Context<'_>,
+        outputs: &mut VecDeque<Output>,
+    ) {
+        if self.is_closing() {
+            return;
+        }
+        let judgement = self.judge(now, context);
+        if judgement.verdict == self.verdict {
+            return;
+        }
+        let change = VerdictChange {
+            connection: self.opened.connection,
+            at: now,
+            from: self.verdict,
+            to: judgement.verdict,
+            rung: judgement.rung,
+            kill_justified: judgement.kill_justified,
+        };
+        self.verdict = judgement.verdict;
+        if self.history.len() >= VERDICT_HISTORY_MAX {
+            self.history.remove(VERDICT_HISTORY_MAX / 2);
+            self.history_dropped = self.history_dropped.saturating_add(1);
+        }
+        self.history.push(change.clone());
+        outputs.push_back(Output::VerdictChanged(change));
+    }
+
+    pub(crate) fn heartbeat(
+        &self,
+        at: Timestamp,
+        missed: Option<Missed>,
+        schedule: Option<&Schedule>,
+    ) -> Heartbeat {
+        let inferred = missed.is_some_and(|missed| missed.inferred > 0);
+        let source = self.beats.source().or(inferred.then_some(HeartbeatSource::Wire));
+        let Some(source) = source else {
+            return Heartbeat {
+                source: HeartbeatSource::None,
+                profile: None,
+                interval_ms: None,
+                missed: None,
+                last_pong_age_ms: None,
+                ping_location: PingLocation::Unknown,
+                ping_bytes_ahead: None,
+                inferred: false,
+            };
+        };
+        let (ping_location, ping_bytes_ahead) = self.beats.location(missed, self.evidence.snapshot.as_ref());
+        Heartbeat {
+            source,
+            profile: (source == HeartbeatSource::Wire).then(|| "rfc6455".to_string()),
+            interval_ms: schedule.and_then(Schedule::interval_ns).map(|ns| (ns + 500_000) / 1_000_000),
+            missed: missed.map(|missed| missed.count),
+            last_pong_age_ms: self.beats.last_pong_at().map(|pong| at.ms_since(pong)),
+            ping_location,
+            ping_bytes_ahead,
+            inferred,
+        }
+    }
+
+    pub(crate) fn assessed_with(
+        &self,
+        at: Timestamp,
+        missed: Option<Missed>,
+        judgement: Judgement,
+        context: &Context<'_>,
+    ) -> Assessed {
+        let snapshot = self.evidence.snapshot.as_ref();
+        let has_payload = snapshot.is_none_or(|socket| socket.bytes_received.is_none_or(|bytes| bytes > 0));
+        let last_inbound = snapshot.and_then(|socket| socket.last_inbound_at).filter(|_| has_payload);
+        let last_ack = snapshot.and_then(|socket| socket.last_ack_at);
+        let is_behind_hop =
+            self.upgrade.as_ref().is_some_and(|upgrade| !upgrade.forwarding_headers.is_empty());
+        Assessed {
+            verdict: judgement.verdict,
+            rung: judgement.rung,
+            kill_justified: judgement.kill_justified,
+            scope: if is_behind_hop { EvidenceScope::NextHop } else { EvidenceScope::Peer },
+            heartbeat: self.heartbeat(at, missed, context.schedule),
+            last_ack_age_ms: last_ack.map(|ack| at.ms_since(ack)),
+            last_inbound_age_ms: last_inbound
+                .max(self.evidence.inbound_at)
+                .map(|inbound| at.ms_since(inbound)),
+        }
+    }
+
+    pub(crate) fn assessed(&self, now: Timestamp, context: &Context<'_>) -> Assessed {
+        match &self.phase {
+            Phase::Open => {
+                let missed = self.missed(now, false, context);
+                let judgement = self.facts(context, now, missed).judge();
+                self.assessed_with(now, missed, judgement, context)
+            }
+            Phase::Deciding(draft, _) => {
+                Assessed { verdict: Verdict::Closed, rung: Rung::None, ..draft.assessed.clone() }
+            }
+            Phase::Closing(closing) => {
+                Assessed { verdict: Verdict::Closed, rung: Rung::None, ..closing.draft.assessed.clone() }
+            }
+            Phase::Finished => {
+                let judgement =
+                    Judgement { verdict: Verdict::Closed, rung: Rung::None, kill_justified: false };
+                self.assessed_with(now, None, judgement, context)
+            }
+        }
+    }
+
+    pub(crate) fn draft(
+        &self,
+        at: Timestamp,
+        snapshot: Option<Snapshot>,
+        process: Option<Process>,
+        context: &Context<'_>,
+    ) -> Draft {
+        let missed = self.missed(at, true, context);
+        let judgement = self.facts(context, at, missed).judge();
+        let is_sight_complete = if self.is_websocket {
+            self.beats.egress == Sight::Following
+                && self.beats.ingress == Sight::Following
+                && !self.is_record_lost
+        } else {
+            !self.is_record_lost && (!self.opened.preexisting || self.beats.egress != Sight::Never)
+        };
+        let heard_at = self.evidence.heard_at().map_or(self.opened.at, |heard| heard.max(self.opened.at));
+        Draft {
+            at,
+            snapshot,
+            process,
+            assessed: self.assessed_with(at, missed, judgement, context),
+            missed,
+            last_proof_of_life_at: heard_at.min(at.max(self.opened.at)),
+            closes: self.closes.clone(),
+            is_websocket: self.is_websocket,
+            is_sight_complete,
+            tolerance: context.schedule.and_then(Schedule::tolerance),
+            reset_sent: self.own_reset_at.is_some_and(|reset| at.ms_since(reset) <= HOLD_MS),
+        }
+    }
+
+    /// Close frames so far, for whoever lists connections.
+    pub(crate) fn close_frames(&self) -> CloseFrames {
+        self.closes.frames()
+    }
+}

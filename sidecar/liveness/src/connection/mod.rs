@@ -1,0 +1,362 @@
+//! One connection, from its first record to its last.
+
+mod ending;
+mod judging;
+mod time;
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+use crate::assessment::assess;
+use crate::closing::{Cause, Closing, Draft, HOLD_MS, SeenCloses, SocketError, Step, step};
+use crate::evidence::{Evidence, raise};
+use crate::heartbeat::{Heartbeat as Beats, Missed, Sight};
+use crate::postmortem::Watch;
+use crate::schedule::Schedule;
+use crate::verdict::{Facts, Judgement};
+use crate::{
+    Assessed, CloseFrames, CloseInitiator, CloseKind, CloseRecord, Direction, EvidenceScope, Frame,
+    FrameKind, Heartbeat, HeartbeatSource, Opened, Output, PingLocation, Policy, Postmortem, Process, Reset,
+    Role, Rung, Snapshot, Synchronization, TcpState, Timestamp, Transition, Upgrade, VERDICT_HISTORY_MAX,
+    Verdict, VerdictChange,
+};
+
+/// What a connection's decisions depend on beside itself.
+pub(crate) struct Context<'a> {
+    pub(crate) policy: &'a Policy,
+    pub(crate) schedule: Option<&'a Schedule>,
+    pub(crate) window_opened_at: Timestamp,
+}
+
+/// Whose Pings share a watchdog: the connections to one listening port, or to one remote port.
+pub(crate) type ScheduleKey = (bool, u16);
+
+/// How far a connection's end has come.
+#[derive(Debug)]
+enum Phase {
+    Open,
+    /// The socket went to CLOSE at once, and it is not known yet why.
+    Deciding(Box<Draft>, Timestamp),
+    /// Decided; its end or its post-mortem is awaited.
+    Closing(Box<Closing>),
+    /// The record is out.
+    Finished,
+}
+
+/// A state that a sample or a pass of the sampler showed, and that no transition told of (yet).
+#[derive(Debug)]
+struct Suspicion {
+    until: Timestamp,
+    /// `None`: the socket was missing from a pass.
+    snapshot: Option<Box<Snapshot>>,
+    at: Timestamp,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) opened: Opened,
+    pub(crate) upgrade: Option<Upgrade>,
+    pub(crate) is_websocket: bool,
+    pub(crate) verdict: Verdict,
+    pub(crate) tcp_state: Option<TcpState>,
+    evidence: Evidence,
+    beats: Beats,
+    closes: SeenCloses,
+    /// Records were lost, and no frame has shown since that the wire is seen again.
+    is_record_lost: bool,
+    records_lost: u64,
+    peer_reset_at: Option<Timestamp>,
+    own_reset_at: Option<Timestamp>,
+    peer_fin_seen: bool,
+    /// The close that it will have been if the half-closed connection ends in order.
+    half: Option<Box<Closing>>,
+    phase: Phase,
+    suspicion: Option<Suspicion>,
+    history: Vec<VerdictChange>,
+    history_dropped: u32,
+    /// When it was last part of a pass of the sampler.
+    pub(crate) sampled_at: Option<Timestamp>,
+    /// A kill with this many Pings missed was seen: the port's schedule wants to know.
+    pub(crate) learned_kill: Option<u32>,
+    /// Indexed by the engine: when it wants to be called, and since when it wants samples.
+    pub(crate) deadline: Option<Timestamp>,
+    pub(crate) wanting_since: Option<Timestamp>,
+}
+
+impl Connection {
+    pub(crate) fn new(opened: Opened) -> Self {
+        let start = (!opened.preexisting).then_some(opened.at);
+        Self {
+            evidence: Evidence::new(opened.at, opened.preexisting),
+            beats: Beats::new(start),
+            verdict: if opened.preexisting { Verdict::Unknown } else { Verdict::Alive },
+            opened,
+            upgrade: None,
+            is_websocket: false,
+            tcp_state: None,
+            closes: SeenCloses::default(),
+            is_record_lost: false,
+            records_lost: 0,
+            peer_reset_at: None,
+            own_reset_at: None,
+            peer_fin_seen: false,
+            half: None,
+            phase: Phase::Open,
+            suspicion: None,
+            history: Vec::new(),
+            history_dropped: 0,
+            sampled_at: None,
+            learned_kill: None,
+            deadline: None,
+            wanting_since: None,
+        }
+    }
+
+    pub(crate) fn schedule_key(&self) -> ScheduleKey {
+        match self.opened.role {
+            Role::Server => (false, self.opened.endpoints.local_port),
+            Role::Client => (true, self.opened.endpoints.peer_port),
+        }
+    }
+
+    pub(crate) fn is_finished(&self) -> bool {
+        matches!(self.phase, Phase::Finished)
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        !matches!(self.phase, Phase::Open)
+    }
+
+    pub(crate) fn on_upgrade(&mut self, upgrade: Upgrade) {
+        self.is_websocket = true;
+        // The parser starts after the blank line of the 101 answer: from here on every frame is seen.
+        self.beats.egress = Sight::Following;
+        self.beats.ingress = Sight::Following;
+        if self.beats.start.is_some() {
+            self.beats.start = Some(upgrade.at);
+        }
+        self.upgrade = Some(upgrade);
+    }
+
+    pub(crate) fn on_synchronization(&mut self, synchronization: &Synchronization) {
+        match (synchronization.direction, synchronization.synchronized) {
+            (Direction::Egress, true) => self.beats.egress = Sight::Following,
+            (Direction::Ingress, true) => self.beats.ingress = Sight::Following,
+            (Direction::Egress, false) if self.beats.egress != Sight::Never => {
+                self.beats.on_egress_lost(Sight::Lost);
+            }
+            (Direction::Ingress, false) if self.beats.ingress != Sight::Never => {
+                self.beats.on_ingress_lost(Sight::Lost);
+            }
+            (_, false) => {}
+        }
+        if synchronization.synchronized {
+            self.is_record_lost = false;
+        }
+    }
+
+    pub(crate) fn on_records_lost(&mut self, count: u64) {
+        self.records_lost = self.records_lost.saturating_add(count);
+        if self.is_closing() {
+            return;
+        }
+        self.is_record_lost = true;
+        self.beats.on_egress_lost(if self.beats.egress == Sight::Never {
+            Sight::Never
+        } else {
+            Sight::Dropped
+        });
+        self.beats.on_ingress_lost(if self.beats.ingress == Sight::Never {
+            Sight::Never
+        } else {
+            Sight::Dropped
+        });
+    }
+
+    pub(crate) fn on_outstanding(&mut self, at: Timestamp) {
+        self.evidence.on_sent(at);
+    }
+
+    /// A frame passed. Gives the Ping before it, if it is a Ping of the host that the schedule may learn from.
+    pub(crate) fn on_frame(
+        &mut self,
+        frame: Frame,
+        context: &Context<'_>,
+        outputs: &mut VecDeque<Output>,
+    ) -> Option<Timestamp> {
+        self.is_websocket = true;
+        let on_wire = frame.seq_end.is_some();
+        if on_wire {
+            self.is_record_lost = false;
+            match frame.direction {
+                Direction::Egress => self.beats.egress = Sight::Following,
+                Direction::Ingress => self.beats.ingress = Sight::Following,
+            }
+        }
+        match &mut self.phase {
+            Phase::Open | Phase::Deciding(..) => {}
+            Phase::Finished => return None,
+            Phase::Closing(closing) => {
+                let at = frame.at;
+                let is_late = at >= closing.draft.at;
+                if frame.direction == Direction::Ingress && on_wire && is_late {
+                    if let Some(watch) = closing.watch.as_mut() {
+                        watch.on_payload();
+                    }
+                } else if frame.direction == Direction::Egress && frame.kind == FrameKind::Close {
+                    // It had been written before the FIN and waited in the send queue until now.
+                    closing.draft.closes.on_frame(frame);
+                    if matches!(closing.kind, CloseKind::Abort | CloseKind::HeartbeatKill | CloseKind::Other)
+                        && closing.cause == Cause::HostFin
+                    {
+                        closing.kind = CloseKind::Graceful;
+                    }
+                }
+                self.finish_if_settled(at, outputs);
+                return None;
+            }
+        }
+        let at = frame.at;
+        match (frame.direction, frame.kind) {
+            (Direction::Egress, FrameKind::Ping) => {
+                self.evidence.on_sent(at);
+                return self.beats.on_ping(frame);
+            }
+            (Direction::Egress, FrameKind::Pong) => self.evidence.on_sent(at),
+            (Direction::Egress, FrameKind::Close) => {
+                self.evidence.on_sent(at);
+                self.closes.on_frame(frame);
+            }
+            (Direction::Ingress, kind) => {
+                self.evidence.on_payload(at);
+                match kind {
+                    FrameKind::Pong => {
+                        if self.beats.on_pong(&frame) {
+                            raise(&mut self.evidence.pong_at, at);
+                        }
+                    }
+                    FrameKind::Close => self.closes.on_frame(frame),
+                    FrameKind::Ping => {}
+                }
+                self.update_verdict(at, context, outputs);
+            }
+        }
+        None
+    }
+
+    pub(crate) fn on_sample(
+        &mut self,
+        snapshot: Snapshot,
+        context: &Context<'_>,
+        outputs: &mut VecDeque<Output>,
+    ) {
+        let at = snapshot.at;
+        raise(&mut self.sampled_at, at);
+        match &mut self.phase {
+            Phase::Finished | Phase::Deciding(..) => {}
+            Phase::Closing(closing) => {
+                if let Some(watch) = closing.watch.as_mut() {
+                    watch.on_snapshot(&snapshot);
+                    watch.on_state(snapshot.state);
+                }
+                self.tcp_state = Some(snapshot.state);
+                self.finish_if_settled(at, outputs);
+            }
+            Phase::Open => match step(snapshot.state, snapshot.shutdown, self.is_half_closed_by_host()) {
+                Step::Nothing => self.observe(&snapshot, context, outputs),
+                Step::PeerFinished if self.peer_fin_seen => self.observe(&snapshot, context, outputs),
+                // The record of the transition may still be on its way; it knows more.
+                _ => {
+                    let until = self.suspicion.as_ref().map_or(at.plus_ms(HOLD_MS), |known| known.until);
+                    self.suspicion = Some(Suspicion { until, snapshot: Some(Box::new(snapshot)), at });
+                }
+            },
+        }
+    }
+
+    /// A pass of the sampler that began at `began_at` did not show this socket.
+    pub(crate) fn on_missing(&mut self, began_at: Timestamp, at: Timestamp, policy: &Policy) {
+        match &mut self.phase {
+            Phase::Finished | Phase::Deciding(..) => {}
+            Phase::Closing(closing) => {
+                if closing.held_until.is_none() && closing.draft.at < began_at {
+                    closing.held_until = Some(at.plus_ms(HOLD_MS.min(policy.postmortem_window_ms)));
+                }
+            }
+            Phase::Open => {
+                if self.suspicion.is_none() {
+                    self.suspicion = Some(Suspicion { until: at.plus_ms(HOLD_MS), snapshot: None, at });
+                }
+            }
+        }
+    }
+
+    pub(crate) fn on_reset(&mut self, reset: &Reset, context: &Context<'_>, outputs: &mut VecDeque<Output>) {
+        let at = reset.at;
+        let is_own = reset.direction == Direction::Egress && !reset.answers_segment;
+        match reset.direction {
+            Direction::Ingress => raise(&mut self.peer_reset_at, at),
+            Direction::Egress if is_own => raise(&mut self.own_reset_at, at),
+            Direction::Egress => {}
+        }
+        match &mut self.phase {
+            Phase::Open | Phase::Finished => {}
+            Phase::Deciding(..) => {
+                if is_own {
+                    self.conclude(Cause::HostReset { seen: true }, context, outputs);
+                } else if reset.direction == Direction::Ingress {
+                    self.conclude(Cause::PeerReset, context, outputs);
+                }
+            }
+            Phase::Closing(closing) => {
+                if let Some(watch) = closing.watch.as_mut() {
+                    match reset.direction {
+                        Direction::Ingress => watch.on_peer_reset(),
+                        Direction::Egress if reset.answers_segment => watch.on_payload(),
+                        Direction::Egress => {}
+                    }
+                }
+                self.finish_if_settled(at, outputs);
+            }
+        }
+    }
+
+    pub(crate) fn on_transition(
+        &mut self,
+        transition: Transition,
+        context: &Context<'_>,
+        outputs: &mut VecDeque<Output>,
+    ) {
+        let Transition { old_state: _, new_state, process, snapshot } = transition;
+        let at = snapshot.at;
+        self.tcp_state = Some(new_state);
+        match &mut self.phase {
+            Phase::Finished | Phase::Deciding(..) => {}
+            Phase::Closing(closing) => {
+                if let Some(watch) = closing.watch.as_mut() {
+                    watch.on_snapshot(&snapshot);
+                    watch.on_state(new_state);
+                }
+                if matches!(new_state, TcpState::Close | TcpState::TimeWait) {
+                    self.on_closing_gone(&snapshot, context, outputs);
+                } else {
+                    self.finish_if_settled(at, outputs);
+                }
+            }
+            Phase::Open => {
+                let suspicion = self.suspicion.take();
+                let step = step(new_state, snapshot.shutdown, self.is_half_closed_by_host());
+                self.on_step(step, at, process, snapshot, context, outputs);
+                // What a sample showed before this record arrived belongs to the time after the close.
+                if let Some(sample) = suspicion.and_then(|suspicion| suspicion.snapshot)
+                    && sample.at >= at
+                {
+                    self.on_sample(*sample, context, outputs);
+                }
+            }
+        }
+    }
+}

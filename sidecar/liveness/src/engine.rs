@@ -1,0 +1,379 @@
+//! The engine: all connections, their clocks, and what they want from the driver.
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use crate::closing::HOLD_MS;
+use crate::connection::{Connection, Context, ScheduleKey};
+use crate::schedule::Schedule;
+use crate::{
+    Assessed, CloseFrames, ConnectionId, Direction, Endpoints, Frame, FrameKind, Input, Opened, Output,
+    Policy, Role, TcpState, Timestamp, Upgrade, Verdict,
+};
+
+/// Connections that an engine tracks unless told otherwise.
+pub const CONNECTION_LIMIT_DEFAULT: usize = 65_536;
+
+/// Totals of an engine since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EngineCounters {
+    /// Connections that were tracked.
+    pub connections_opened: u64,
+    /// Close records that were written.
+    pub connections_closed: u64,
+    /// Connections that were refused because the limit was reached; they get no record.
+    pub connections_refused: u64,
+    /// Inputs about connections that are not tracked: refused ones, or ones whose record is out.
+    pub inputs_unmatched: u64,
+    /// Records that were lost on their way here ([`Input::RecordsLost`]).
+    pub records_lost: u64,
+    /// Calls that came late by more than [`Policy::late_tick_ms`]; each opened new windows.
+    pub late_ticks: u64,
+}
+
+/// One tracked connection, for whoever lists them.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnectionInfo<'a> {
+    /// The connection.
+    pub connection: ConnectionId,
+    /// Its two ends.
+    pub endpoints: Endpoints,
+    /// Who dialled.
+    pub role: Role,
+    /// It is older than the sidecar.
+    pub preexisting: bool,
+    /// When it was established, or found.
+    pub opened_at: Timestamp,
+    /// The upgrade, if one was seen.
+    pub upgrade: Option<&'a Upgrade>,
+    /// A heartbeat, a Close frame or an upgrade was seen.
+    pub is_websocket: bool,
+    /// The last TCP state that was seen; `None` if none was.
+    pub tcp_state: Option<TcpState>,
+    /// The verdict at the last input; [`Verdict::Closed`] while the post-mortem runs.
+    pub verdict: Verdict,
+    /// Which Close frames have passed.
+    pub close_frames: CloseFrames,
+}
+
+/// The liveness engine. See the [crate's documentation](crate).
+///
+/// A driver feeds inputs in the order of their time, as far as their source keeps it, calls [`Engine::poll`] after
+/// each call until it gives `None` (outputs wait in memory until then), and calls [`Engine::handle_timeout`] when
+/// [`Engine::poll_timeout`] is due. Inputs that are already waiting go in before a timeout is handled.
+#[derive(Debug)]
+pub struct Engine {
+    policy: Policy,
+    connections: BTreeMap<ConnectionId, Box<Connection>>,
+    connection_limit: usize,
+    schedules: BTreeMap<ScheduleKey, Schedule>,
+    outputs: VecDeque<Output>,
+    deadlines: BTreeSet<(Timestamp, ConnectionId)>,
+    wanting: BTreeSet<(Timestamp, ConnectionId)>,
+    /// When the sampler last looked.
+    last_pass_at: Option<Timestamp>,
+    /// Records were lost then: a pass must show which sockets are still there.
+    reconcile_since: Option<Timestamp>,
+    /// Start of the window in which absence is judged; a late tick moves it.
+    window_opened_at: Timestamp,
+    now: Timestamp,
+    counters: EngineCounters,
+}
+
+impl Engine {
+    /// An engine that tracks at most [`CONNECTION_LIMIT_DEFAULT`] connections.
+    #[must_use]
+    pub fn new(policy: Policy) -> Self {
+        Self::with_connection_limit(policy, CONNECTION_LIMIT_DEFAULT)
+    }
+
+    /// An engine that tracks at most this many connections at a time. Connections beyond it are refused and counted
+    /// ([`EngineCounters::connections_refused`]).
+    #[must_use]
+    pub fn with_connection_limit(policy: Policy, connection_limit: usize) -> Self {
+        Self {
+            policy,
+            connections: BTreeMap::new(),
+            connection_limit,
+            schedules: BTreeMap::new(),
+            outputs: VecDeque::new(),
+            deadlines: BTreeSet::new(),
+            wanting: BTreeSet::new(),
+            last_pass_at: None,
+            reconcile_since: None,
+            window_opened_at: Timestamp::default(),
+            now: Timestamp::default(),
+            counters: EngineCounters::default(),
+        }
+    }
+
+    /// The policy in force.
+    #[must_use]
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// Puts another policy in force, from the next input on.
+    pub fn set_policy(&mut self, policy: Policy) {
+        self.policy = policy;
+    }
+
+    /// Totals since the engine was made.
+    #[must_use]
+    pub fn counters(&self) -> EngineCounters {
+        self.counters
+    }
+
+    /// Something was seen.
+    pub fn handle_input(&mut self, input: Input) {
+        let at = input.at();
+        self.arrive(at);
+        self.expire(at);
+        match input {
+            Input::Opened(opened) => self.on_opened(opened),
+            Input::Transition(transition) => {
+                self.update(transition.snapshot.connection, at, |connection, context, outputs| {
+                    connection.on_transition(transition, context, outputs);
+                });
+            }
+            Input::Reset(reset) => self.update(reset.connection, at, |connection, context, outputs| {
+                connection.on_reset(&reset, context, outputs);
+            }),
+            Input::Sample(snapshot) => {
+                self.last_pass_at = self.last_pass_at.max(Some(at));
+                self.update(snapshot.connection, at, |connection, context, outputs| {
+                    connection.on_sample(snapshot, context, outputs);
+                });
+            }
+            Input::Frame(frame) => self.on_frame(frame),
+            Input::Synchronization(synchronization) => {
+                self.update(synchronization.connection, at, |connection, _, _| {
+                    connection.on_synchronization(&synchronization);
+                });
+            }
+            Input::Upgrade(upgrade) => {
+                self.update(upgrade.connection, at, |connection, _, _| connection.on_upgrade(upgrade));
+            }
+            Input::Outstanding { connection, .. } => {
+                self.update(connection, at, |connection, _, _| connection.on_outstanding(at));
+            }
+            Input::RecordsLost { count, .. } => self.on_records_lost(at, count),
+            Input::SamplingDone { began_at, .. } => self.on_sampling_done(began_at, at),
+        }
+    }
+
+    /// This much time has passed. Inputs that are already waiting must be handled first.
+    pub fn handle_timeout(&mut self, now: Timestamp) {
+        self.arrive(now);
+        self.expire(now);
+    }
+
+    /// When [`Engine::handle_timeout`] wants to be called; `None` while nothing is awaited.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Timestamp> {
+        self.deadlines.first().map(|(at, _)| *at)
+    }
+
+    /// The next decision. Call it until it gives `None`.
+    pub fn poll(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// When a pass of the sampler is worth its cost: at most every [`Policy::sample_interval_ms`], and `None` while
+    /// nothing is outstanding anywhere. A Ping that is answered at once costs no pass of its own.
+    #[must_use]
+    pub fn next_sample_at(&self) -> Option<Timestamp> {
+        let interval_ms = self.policy.sample_interval_ms;
+        let wanted = self.wanting.first().map(|(since, _)| *since);
+        let since = [wanted, self.reconcile_since].into_iter().flatten().min()?;
+        Some(since.max(self.last_pass_at.unwrap_or(since)).plus_ms(interval_ms))
+    }
+
+    /// What is known about a connection now; `None` if it is not tracked (any more).
+    #[must_use]
+    pub fn assess(&self, connection: ConnectionId, now: Timestamp) -> Option<Assessed> {
+        let connection = self.connections.get(&connection)?;
+        let context = Context {
+            policy: &self.policy,
+            schedule: self.schedules.get(&connection.schedule_key()),
+            window_opened_at: self.window_opened_at,
+        };
+        Some(connection.assessed(now, &context))
+    }
+
+    /// The tracked connections, in the order of their cookies.
+    pub fn connections(&self) -> impl Iterator<Item = ConnectionInfo<'_>> {
+        self.connections.values().map(|connection| ConnectionInfo {
+            connection: connection.opened.connection,
+            endpoints: connection.opened.endpoints,
+            role: connection.opened.role,
+            preexisting: connection.opened.preexisting,
+            opened_at: connection.opened.at,
+            upgrade: connection.upgrade.as_ref(),
+            is_websocket: connection.is_websocket,
+            tcp_state: connection.tcp_state,
+            verdict: if connection.is_closing() { Verdict::Closed } else { connection.verdict },
+            close_frames: connection.close_frames(),
+        })
+    }
+
+    /// Ends every record now. Open connections come out with [`still_open`](crate::CloseRecord::still_open) and are
+    /// nobody's close; host closes whose post-mortem has shown nothing yet come out as
+    /// [`Unresolved`](crate::Postmortem::Unresolved).
+    pub fn shut_down(&mut self, now: Timestamp) {
+        self.now = self.now.max(now);
+        while let Some(id) = self.connections.keys().next().copied() {
+            self.update(id, now, |connection, context, outputs| {
+                connection.on_shut_down(now, context, outputs);
+            });
+        }
+        self.reconcile_since = None;
+    }
+
+    // ---- time ---------------------------------------------------------------------------------------------------
+
+    /// Notes the time of a call. One that comes late opens new windows: what was absent while nobody looked is not
+    /// known to have been absent.
+    fn arrive(&mut self, at: Timestamp) {
+        let expected = [self.poll_timeout(), self.next_sample_at()].into_iter().flatten().min();
+        self.now = self.now.max(at);
+        if expected.is_none_or(|expected| at.ms_since(expected) <= self.policy.late_tick_ms) {
+            return;
+        }
+        self.counters.late_ticks = self.counters.late_ticks.saturating_add(1);
+        self.window_opened_at = self.window_opened_at.max(at);
+        // Collected first: reopening moves the deadlines.
+        let waiting: alloc::vec::Vec<ConnectionId> = self.deadlines.iter().map(|(_, id)| *id).collect();
+        let policy = self.policy.clone();
+        for id in waiting {
+            self.update(id, at, |connection, _, _| connection.reopen(at, &policy));
+        }
+    }
+
+    fn expire(&mut self, now: Timestamp) {
+        while let Some((at, id)) = self.deadlines.first().copied() {
+            if at > now {
+                return;
+            }
+            self.update(id, now, |connection, context, outputs| {
+                connection.on_deadline(now, context, outputs);
+            });
+            if self.deadlines.contains(&(at, id)) {
+                // It has nothing to do after all; do not ask again before something new is seen.
+                self.deadlines.remove(&(at, id));
+                if let Some(connection) = self.connections.get_mut(&id) {
+                    connection.deadline = None;
+                }
+            }
+        }
+    }
+
+    // ---- inputs -------------------------------------------------------------------------------------------------
+
+    fn on_opened(&mut self, opened: Opened) {
+        let id = opened.connection;
+        if self.connections.contains_key(&id) {
+            // Found by the iterator and told of by a transition: one socket, one record.
+            return;
+        }
+        if self.connections.len() >= self.connection_limit {
+            self.counters.connections_refused = self.counters.connections_refused.saturating_add(1);
+            return;
+        }
+        self.counters.connections_opened = self.counters.connections_opened.saturating_add(1);
+        self.connections.insert(id, Box::new(Connection::new(opened)));
+    }
+
+    fn on_frame(&mut self, frame: Frame) {
+        let (id, at) = (frame.connection, frame.at);
+        let is_ping = frame.direction == Direction::Egress && frame.kind == FrameKind::Ping;
+        let mut learned = None;
+        self.update(id, at, |connection, context, outputs| {
+            let key = connection.schedule_key();
+            let is_open = !connection.is_closing();
+            let earlier = connection.on_frame(frame, context, outputs);
+            learned = (is_ping && is_open).then_some((key, earlier));
+        });
+        if let Some((key, earlier)) = learned {
+            self.schedules.entry(key).or_default().on_ping(id, at, earlier);
+        }
+    }
+
+    fn on_records_lost(&mut self, at: Timestamp, count: u64) {
+        self.counters.records_lost = self.counters.records_lost.saturating_add(count);
+        self.reconcile_since = self.reconcile_since.or(Some(at));
+        // Rare, and every connection may be concerned.
+        let ids: alloc::vec::Vec<ConnectionId> = self.connections.keys().copied().collect();
+        for id in ids {
+            self.update(id, at, |connection, _, _| connection.on_records_lost(count));
+        }
+    }
+
+    fn on_sampling_done(&mut self, began_at: Timestamp, at: Timestamp) {
+        self.last_pass_at = self.last_pass_at.max(Some(at));
+        if self.reconcile_since.is_some_and(|since| since <= began_at) {
+            self.reconcile_since = None;
+        }
+        // One hold's grace: a connection that was opened while the pass began may not have been in it.
+        let settled_at = began_at.minus_ms(HOLD_MS);
+        let missing: alloc::vec::Vec<ConnectionId> = self
+            .connections
+            .values()
+            .filter(|connection| {
+                connection.opened.at < settled_at
+                    && connection.sampled_at.is_none_or(|sampled| sampled < began_at)
+            })
+            .map(|connection| connection.opened.connection)
+            .collect();
+        for id in missing {
+            self.update(id, at, |connection, context, _| connection.on_missing(began_at, at, context.policy));
+        }
+    }
+
+    /// Lets one connection do something, and files what it wants afterwards.
+    fn update(
+        &mut self,
+        id: ConnectionId,
+        at: Timestamp,
+        act: impl FnOnce(&mut Connection, &Context<'_>, &mut VecDeque<Output>),
+    ) {
+        let Some(connection) = self.connections.get_mut(&id) else {
+            self.counters.inputs_unmatched = self.counters.inputs_unmatched.saturating_add(1);
+            return;
+        };
+        let key = connection.schedule_key();
+        let context = Context {
+            policy: &self.policy,
+            schedule: self.schedules.get(&key),
+            window_opened_at: self.window_opened_at,
+        };
+        act(connection, &context, &mut self.outputs);
+        let is_finished = connection.is_finished();
+        let deadline = if is_finished { None } else { connection.next_deadline(&context) };
+        let wants = !is_finished && connection.wants_samples(&context);
+        if connection.deadline != deadline {
+            if let Some(old) = connection.deadline {
+                self.deadlines.remove(&(old, id));
+            }
+            if let Some(new) = deadline {
+                self.deadlines.insert((new, id));
+            }
+            connection.deadline = deadline;
+        }
+        if connection.wanting_since.is_some() != wants {
+            if let Some(old) = connection.wanting_since.take() {
+                self.wanting.remove(&(old, id));
+            } else {
+                connection.wanting_since = Some(at);
+                self.wanting.insert((at, id));
+            }
+        }
+        if let Some(missed) = connection.learned_kill.take() {
+            self.schedules.entry(key).or_default().on_kill(missed);
+        }
+        if is_finished {
+            self.connections.remove(&id);
+            self.counters.connections_closed = self.counters.connections_closed.saturating_add(1);
+        }
+    }
+}

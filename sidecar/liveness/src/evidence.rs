@@ -1,0 +1,202 @@
+//! Evidence: dated facts about the peer, taken from the kernel's accounting.
+//!
+//! The rungs are those of [`Rung`]. Every date is a lower bound: where a fact lies between two samples, the date of
+//! the last ACK-bearing segment (`tcp_sock.rcv_tstamp`, set by `tcp_ack()` in net/ipv4/tcp_input.c) is taken, and
+//! never a moment after the sample.
+
+use crate::{Policy, Rung, Seq, Snapshot, Timestamp};
+
+/// The kernel keeps `rcv_tstamp` and `lrcvtime` in jiffies: two readings of one moment may differ by one of them
+/// (10 ms at the coarsest, `HZ=100`).
+pub(crate) const JIFFY_SLACK_MS: u64 = 10;
+/// Smallest and largest room before the right edge that counts as "within a segment" of it. The segment size is not
+/// sampled; it lies between Ethernet's and loopback's.
+const SEGMENT_MIN_BYTES: u32 = 1_460;
+const SEGMENT_MAX_BYTES: u32 = 65_535;
+
+/// Raises a date; dates never go back.
+pub(crate) fn raise(date: &mut Option<Timestamp>, at: Timestamp) {
+    if date.is_none_or(|known| at > known) {
+        *date = Some(at);
+    }
+}
+
+/// The right edge of the peer's window, `snd_una + snd_wnd` (RFC 9293 section 3.8.6).
+pub(crate) fn right_edge(snapshot: &Snapshot) -> Option<Seq> {
+    Some(snapshot.snd_una?.plus(snapshot.snd_wnd_bytes?))
+}
+
+/// Whether the peer's window keeps data from being sent: something is unsent, and the window is closed or has less
+/// room than a segment (`tcp_snd_wnd_test()` in net/ipv4/tcp_output.c asks for a whole one).
+///
+/// A window with room proves nothing when it moves: receive-buffer tuning moves it too (`tcp_grow_window()`).
+pub(crate) fn window_limits(snapshot: &Snapshot) -> Option<bool> {
+    let window = snapshot.snd_wnd_bytes?;
+    let edge = right_edge(snapshot)?;
+    let next = snapshot.snd_nxt?;
+    let unsent = snapshot.unsent_bytes?;
+    let room = edge.bytes_since(next);
+    let segment = (window / 4).clamp(SEGMENT_MIN_BYTES, SEGMENT_MAX_BYTES);
+    Some(unsent > 0 && (window == 0 || room < segment))
+}
+
+/// Payload bytes that came between two readings of one socket.
+///
+/// `bytes_received` counts a FIN as one byte (`tcp_queue_rcv()` passes `end_seq` to `tcp_rcv_nxt_update()`), but a
+/// bare FIN does not touch `lrcvtime`: one byte without a newer `last_inbound_at` is a FIN.
+pub(crate) fn payload_between(earlier: &Snapshot, later: &Snapshot) -> u64 {
+    let bytes = match (earlier.bytes_received, later.bytes_received) {
+        (Some(before), Some(after)) => after.saturating_sub(before),
+        _ => match (earlier.rcv_nxt, later.rcv_nxt) {
+            (Some(before), Some(after)) => u64::from(after.bytes_since(before)),
+            _ => 0,
+        },
+    };
+    if bytes == 1 && !is_newer(earlier.last_inbound_at, later.last_inbound_at) { 0 } else { bytes }
+}
+
+/// Whether a jiffies date moved by more than a reading error.
+pub(crate) fn is_newer(earlier: Option<Timestamp>, later: Option<Timestamp>) -> bool {
+    match (earlier, later) {
+        (Some(before), Some(after)) => after > before.plus_ms(JIFFY_SLACK_MS),
+        _ => false,
+    }
+}
+
+/// Whether the window's right edge moved on between two readings, after it had been limiting at the first.
+pub(crate) fn drained_between(earlier: &Snapshot, later: &Snapshot) -> bool {
+    window_limits(earlier) == Some(true)
+        && matches!((right_edge(earlier), right_edge(later)), (Some(before), Some(after)) if after.after(before))
+}
+
+/// Whether something is written and not acknowledged; `None` where the kernel does not say.
+pub(crate) fn is_outstanding(snapshot: &Snapshot) -> Option<bool> {
+    match (snapshot.send_queue_bytes, snapshot.packets_out) {
+        (None, None) => None,
+        (queue, packets) => {
+            Some(queue.is_some_and(|bytes| bytes > 0) || packets.is_some_and(|count| count > 0))
+        }
+    }
+}
+
+/// What is known about the peer of one connection.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Evidence {
+    /// Date of each rung, `None` where it was never seen.
+    pub(crate) hop_at: Option<Timestamp>,
+    pub(crate) ack_at: Option<Timestamp>,
+    pub(crate) drain_at: Option<Timestamp>,
+    pub(crate) inbound_at: Option<Timestamp>,
+    pub(crate) pong_at: Option<Timestamp>,
+    /// The latest reading of the socket.
+    pub(crate) snapshot: Option<Snapshot>,
+    /// Since when something has been outstanding without a break, as far as is known.
+    pub(crate) queued_since: Option<Timestamp>,
+    /// When the peer last made `min_progress_bytes` of progress, or nothing waited.
+    pub(crate) progress_mark_at: Option<Timestamp>,
+    /// Progress since then, less than `min_progress_bytes`.
+    unmarked_bytes: u64,
+}
+
+impl Evidence {
+    /// Evidence of a connection that starts at `at`; a handshake that was just seen is a sign of life.
+    pub(crate) fn new(at: Timestamp, preexisting: bool) -> Self {
+        Self { hop_at: (!preexisting).then_some(at), progress_mark_at: Some(at), ..Self::default() }
+    }
+
+    /// Something was written to the wire: from now on something is outstanding, until a sample says otherwise.
+    pub(crate) fn on_sent(&mut self, at: Timestamp) {
+        if self.queued_since.is_none() {
+            self.queued_since = Some(at);
+        }
+    }
+
+    /// Payload of the peer passed on the wire.
+    pub(crate) fn on_payload(&mut self, at: Timestamp) {
+        raise(&mut self.hop_at, at);
+        raise(&mut self.inbound_at, at);
+    }
+
+    /// Takes one reading of the socket. A reading older than the last one is left alone.
+    pub(crate) fn on_snapshot(&mut self, snapshot: &Snapshot, policy: &Policy) {
+        if self.snapshot.as_ref().is_some_and(|latest| latest.at > snapshot.at) {
+            return;
+        }
+        if let Some(at) = snapshot.last_ack_at {
+            raise(&mut self.hop_at, at.min(snapshot.at));
+        }
+        if let Some(at) = snapshot.last_inbound_at {
+            raise(&mut self.hop_at, at.min(snapshot.at));
+            // The kernel starts `lrcvtime` at the handshake (`tcp_create_openreq_child()`): without a payload byte
+            // it is no payload.
+            if snapshot.bytes_received.is_some_and(|bytes| bytes > 0) {
+                raise(&mut self.inbound_at, at.min(snapshot.at));
+            }
+        }
+        let mut progress = 0;
+        if let Some(earlier) = self.snapshot.as_ref() {
+            let date = |known: Option<Timestamp>| match known {
+                Some(at) if at >= earlier.at && at <= snapshot.at => at,
+                _ => snapshot.at,
+            };
+            if let (Some(before), Some(after)) = (earlier.snd_una, snapshot.snd_una)
+                && after.after(before)
+            {
+                progress = u64::from(after.bytes_since(before));
+                raise(&mut self.ack_at, date(snapshot.last_ack_at));
+                raise(&mut self.hop_at, date(snapshot.last_ack_at));
+            }
+            if drained_between(earlier, snapshot) {
+                if let (Some(before), Some(after)) = (right_edge(earlier), right_edge(snapshot)) {
+                    progress = progress.max(u64::from(after.bytes_since(before)));
+                }
+                raise(&mut self.drain_at, date(snapshot.last_ack_at));
+                raise(&mut self.hop_at, date(snapshot.last_ack_at));
+            }
+            let payload = payload_between(earlier, snapshot);
+            if payload > 0 {
+                progress = progress.saturating_add(payload);
+                self.on_payload(date(snapshot.last_inbound_at));
+            }
+        }
+        self.unmarked_bytes = self.unmarked_bytes.saturating_add(progress);
+        match is_outstanding(snapshot) {
+            Some(true) => self.on_sent(snapshot.at),
+            Some(false) if self.queued_since.is_some_and(|since| since <= snapshot.at) => {
+                self.queued_since = None;
+            }
+            _ => {}
+        }
+        if self.unmarked_bytes >= policy.min_progress_bytes || is_outstanding(snapshot) == Some(false) {
+            self.unmarked_bytes = 0;
+            self.progress_mark_at = Some(snapshot.at);
+        }
+        self.snapshot = Some(snapshot.clone());
+    }
+
+    /// When anything last came from the peer.
+    pub(crate) fn heard_at(&self) -> Option<Timestamp> {
+        [self.hop_at, self.ack_at, self.drain_at, self.inbound_at, self.pong_at].into_iter().flatten().max()
+    }
+
+    /// When the peer's application last showed itself: it read, it wrote, or it answered a Ping.
+    pub(crate) fn application_at(&self) -> Option<Timestamp> {
+        [self.drain_at, self.inbound_at, self.pong_at].into_iter().flatten().max()
+    }
+
+    /// Progress since the last mark.
+    pub(crate) fn has_unmarked_progress(&self) -> bool {
+        self.unmarked_bytes > 0
+    }
+
+    /// The dates, strongest rung first.
+    pub(crate) fn dates(&self) -> [(Rung, Option<Timestamp>); 5] {
+        [
+            (Rung::Pong, self.pong_at),
+            (Rung::Inbound, self.inbound_at),
+            (Rung::Drain, self.drain_at),
+            (Rung::Ack, self.ack_at),
+            (Rung::Hop, self.hop_at),
+        ]
+    }
+}

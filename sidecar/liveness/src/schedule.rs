@@ -1,0 +1,157 @@
+//! The schedule of a host's heartbeat, learned from the connections whose Pings reach the wire.
+//!
+//! A Ping that waits in the host's own queue is on no wire. That it was due can only be told from its siblings: the
+//! connections to the same listening port that one watchdog serves. Learned are the interval (the median of the
+//! gaps, so that a Ping that was late behind data changes nothing), the phase (many hosts tick once for all
+//! sockets), and from observed kills the tolerance.
+
+use alloc::collections::VecDeque;
+
+use crate::{ConnectionId, Timestamp};
+
+/// Gaps that are kept for the median.
+const GAPS_MAX: usize = 33;
+/// Gaps that are needed before an interval is believed.
+const GAPS_MIN: usize = 2;
+/// Kills that are kept for the tolerance.
+const KILLS_MAX: usize = 9;
+/// A phase is believed for this many intervals after its last Ping: timers drift.
+const PHASE_INTERVALS_MAX: u64 = 100;
+/// Votes for or against a phase that all connections share.
+const VOTES_MAX: i8 = 8;
+
+/// A tick's actions come this much of an interval before it (drift of the learned phase) …
+const EARLY_DIVISOR: u64 = 20;
+/// … up to this much of an interval after it (a loaded machine: 6279 ms instead of 6000 were measured).
+const LATE_DIVISOR: u64 = 5;
+
+/// What was learned about one port.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Schedule {
+    gaps_ns: VecDeque<u64>,
+    interval_ns: Option<u64>,
+    anchor: Option<(Timestamp, ConnectionId)>,
+    votes: i8,
+    kills: VecDeque<u32>,
+}
+
+impl Schedule {
+    /// A Ping of `connection` reached the wire; `earlier` is the one before it, if none can have been missed between.
+    pub(crate) fn on_ping(&mut self, connection: ConnectionId, at: Timestamp, earlier: Option<Timestamp>) {
+        if let Some(earlier) = earlier
+            && at > earlier
+        {
+            if self.gaps_ns.len() == GAPS_MAX {
+                self.gaps_ns.pop_front();
+            }
+            self.gaps_ns.push_back(at.ns_since(earlier));
+            self.interval_ns = median_interval(&self.gaps_ns);
+        }
+        let (Some(interval), Some((anchor, owner))) = (self.interval_ns, self.anchor) else {
+            self.anchor = Some((at, connection));
+            return;
+        };
+        let on_tick = Ticks { phase: anchor, interval_ns: interval }.tick_of(at).is_some();
+        if owner != connection {
+            self.votes =
+                if on_tick { (self.votes + 1).min(VOTES_MAX) } else { (self.votes - 1).max(-VOTES_MAX) };
+        }
+        // The first Ping of a tick is its date. A Ping off the beat moves it only if the same connection sent both
+        // (its timer moved), or if nobody keeps the old beat any more.
+        let same_tick = at.ns_since(anchor) < interval / 2;
+        let abandoned = at.ns_since(anchor) > interval.saturating_mul(3);
+        if (on_tick && !same_tick) || (!on_tick && owner == connection) || abandoned {
+            self.anchor = Some((at, connection));
+        }
+    }
+
+    /// A heartbeat kill was seen, with this many Pings missed.
+    pub(crate) fn on_kill(&mut self, missed: u32) {
+        if self.kills.len() == KILLS_MAX {
+            self.kills.pop_front();
+        }
+        self.kills.push_back(missed);
+    }
+
+    /// The learned interval in nanoseconds.
+    pub(crate) fn interval_ns(&self) -> Option<u64> {
+        self.interval_ns
+    }
+
+    /// How many Pings this port's watchdog lets go unanswered; the smallest number that was seen to kill.
+    pub(crate) fn tolerance(&self) -> Option<u32> {
+        self.kills.iter().copied().min()
+    }
+
+    /// The beat of this port, and whether connections were seen to share it.
+    pub(crate) fn beat(&self, at: Timestamp) -> Option<(Ticks, bool)> {
+        let interval_ns = self.interval_ns?;
+        let (phase, _) = self.anchor?;
+        let age = at.ns_since(phase);
+        (age <= interval_ns.saturating_mul(PHASE_INTERVALS_MAX))
+            .then_some((Ticks { phase, interval_ns }, self.votes > 0))
+    }
+}
+
+/// The median of the gaps, if at least half of them agree with it within 15 %.
+fn median_interval(gaps_ns: &VecDeque<u64>) -> Option<u64> {
+    if gaps_ns.len() < GAPS_MIN {
+        return None;
+    }
+    let mut sorted = [u64::MAX; GAPS_MAX];
+    for (slot, gap) in sorted.iter_mut().zip(gaps_ns) {
+        *slot = *gap;
+    }
+    sorted.sort_unstable();
+    // The lower middle: where a hole doubled one of two gaps, the shorter one is the interval.
+    let median = *sorted.get((gaps_ns.len() - 1) / 2)?;
+    let agreeing = gaps_ns.iter().filter(|gap| gap.abs_diff(median) <= median / 7).count();
+    (median > 0 && agreeing * 2 >= gaps_ns.len()).then_some(median)
+}
+
+/// A beat: moments `phase + k * interval` for every whole `k`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ticks {
+    pub(crate) phase: Timestamp,
+    pub(crate) interval_ns: u64,
+}
+
+impl Ticks {
+    fn floor(self, at: Timestamp) -> i128 {
+        let interval = i128::from(self.interval_ns.max(1));
+        (i128::from(at.as_ns()) - i128::from(self.phase.as_ns())).div_euclid(interval)
+    }
+
+    fn moment(self, index: i128) -> Timestamp {
+        let ns = i128::from(self.phase.as_ns()) + index * i128::from(self.interval_ns);
+        Timestamp::from_ns(u64::try_from(ns.max(0)).unwrap_or(u64::MAX))
+    }
+
+    /// The tick that something at `at` belongs to: from a little before it to somewhat after it.
+    pub(crate) fn tick_of(self, at: Timestamp) -> Option<Timestamp> {
+        let below = self.moment(self.floor(at));
+        if at.ns_since(below) <= self.interval_ns / LATE_DIVISOR {
+            return Some(below);
+        }
+        let above = self.moment(self.floor(at) + 1);
+        (above.ns_since(at) <= self.interval_ns / EARLY_DIVISOR).then_some(above)
+    }
+
+    /// How long after a tick its actions may come.
+    pub(crate) fn lateness_ns(self) -> u64 {
+        self.interval_ns / LATE_DIVISOR
+    }
+
+    /// Ticks after `after` and before `before`.
+    pub(crate) fn between(self, after: Timestamp, before: Timestamp) -> u32 {
+        if before <= after {
+            return 0;
+        }
+        let first = self.floor(after) + 1;
+        let mut last = self.floor(before);
+        if self.moment(last) == before {
+            last -= 1;
+        }
+        u32::try_from((last - first + 1).max(0)).unwrap_or(u32::MAX)
+    }
+}

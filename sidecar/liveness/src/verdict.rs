@@ -1,0 +1,217 @@
+//! What the evidence adds up to.
+//!
+//! Absence is only ever judged up to the last reading of the socket, never up to now: what was not looked at is not
+//! absent. And it is judged from the start of the current *window* at the earliest, which a late tick moves.
+
+use crate::evidence::{Evidence, is_outstanding, window_limits};
+use crate::heartbeat::Ping;
+use crate::{Policy, Rung, Snapshot, Timestamp, Verdict};
+
+/// What was decided about one connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Judgement {
+    pub(crate) verdict: Verdict,
+    pub(crate) rung: Rung,
+    pub(crate) kill_justified: bool,
+}
+
+/// Everything that a verdict depends on.
+pub(crate) struct Facts<'a> {
+    pub(crate) policy: &'a Policy,
+    pub(crate) evidence: &'a Evidence,
+    /// The oldest Ping on the wire that nothing answered, where a Pong can be expected and would be seen.
+    pub(crate) ping: Option<&'a Ping>,
+    /// A Ping was due and is not on the wire.
+    pub(crate) is_ping_waiting: bool,
+    /// Older than the sidecar.
+    pub(crate) preexisting: bool,
+    /// Start of the current window for everything that is absent.
+    pub(crate) window_opened_at: Timestamp,
+    pub(crate) now: Timestamp,
+}
+
+impl Facts<'_> {
+    /// Something is expected from the peer, so it is worth while to look at the socket.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.ping.is_some() || self.evidence.queued_since.is_some()
+    }
+
+    /// When the last look at the socket becomes too old to judge by; `None` where nothing is expected.
+    pub(crate) fn stale_at(&self) -> Option<Timestamp> {
+        let since =
+            [self.ping.map(|ping| ping.at), self.evidence.queued_since].into_iter().flatten().min()?;
+        let seen = self.evidence.snapshot.as_ref().map_or(since, |snapshot| snapshot.at.max(since));
+        Some(seen.max(self.window_opened_at).plus_ms(self.policy.fresh_ms + self.policy.late_tick_ms))
+    }
+
+    pub(crate) fn judge(&self) -> Judgement {
+        if self.stale_at().is_some_and(|at| self.now > at) {
+            return self.unknown();
+        }
+        let Some(snapshot) = self.evidence.snapshot.as_ref() else {
+            return if self.preexisting { self.unknown() } else { self.alive() };
+        };
+        if let Some(silence_ms) = self.unanswered_ms(snapshot) {
+            return Judgement {
+                verdict: Verdict::Unreachable,
+                rung: Rung::None,
+                kill_justified: silence_ms >= self.policy.unreachable_after_ms,
+            };
+        }
+        if let Some(acked_at) = self.ping.and_then(|ping| ping.acked_at)
+            && self.absent_ms(Some(acked_at), acked_at, snapshot) > self.policy.pong_budget_ms
+        {
+            return self.judge_overdue_pong(acked_at, snapshot);
+        }
+        self.judge_progress(snapshot)
+    }
+
+    /// Milliseconds without something, as of the last reading: since it was seen, or since it could be expected
+    /// (`from`), or since the window was opened.
+    fn absent_ms(&self, seen: Option<Timestamp>, from: Timestamp, snapshot: &Snapshot) -> u64 {
+        let since = seen.map_or(from, |at| at.max(from)).max(self.window_opened_at);
+        snapshot.at.ms_since(since)
+    }
+
+    /// Whether a rung's evidence is fresh.
+    fn is_fresh(&self, seen: Option<Timestamp>, snapshot: &Snapshot) -> bool {
+        seen.is_some_and(|at| snapshot.at.ms_since(at.max(self.window_opened_at)) <= self.policy.fresh_ms)
+    }
+
+    /// How long nothing at all came although it was asked for again and again; `None` where that is not so.
+    ///
+    /// A back-off or one window probe in flight proves nothing: both are seen with a live peer whose window is
+    /// closed. Retransmissions count only if nothing came since the first of them, or not for a whole (backed-off)
+    /// retransmission timeout, which is longer than all the timeouts before it that went unanswered.
+    fn unanswered_ms(&self, snapshot: &Snapshot) -> Option<u64> {
+        if is_outstanding(snapshot) != Some(true) {
+            return None;
+        }
+        // Without the date of the last segment its absence is not known.
+        snapshot.last_ack_at?;
+        let enough = self.policy.unreachable_retransmits.max(1);
+        let heard_at = self.evidence.heard_at();
+        let silence_ms = self.absent_ms(heard_at, self.evidence.queued_since?, snapshot);
+        let is_retransmitting = snapshot.retransmits.is_some_and(|count| count >= enough)
+            && (matches!((heard_at, snapshot.retransmitting_since), (Some(heard), Some(since)) if heard < since)
+                || silence_ms >= snapshot.rto_ms.map_or(0, u64::from));
+        // `icsk_probes_out` is set back by any ACK (`tcp_ack()`): so many of them are unanswered in a row.
+        let is_probing = snapshot.probes_out.is_some_and(|count| count >= enough);
+        ((is_retransmitting || is_probing) && silence_ms >= self.policy.unreachable_floor_ms)
+            .then_some(silence_ms)
+    }
+
+    /// Whether everything that the peer's kernel was asked so far is answered, or the question is young.
+    fn is_hop_answering(&self, snapshot: &Snapshot) -> bool {
+        self.is_fresh(self.evidence.heard_at(), snapshot)
+            || (snapshot.retransmits == Some(0) && snapshot.probes_out.is_some_and(|count| count <= 1))
+    }
+
+    /// The Ping was acknowledged longer than a Pong's budget ago.
+    fn judge_overdue_pong(&self, acked_at: Timestamp, snapshot: &Snapshot) -> Judgement {
+        let inbound_absent_ms = self.absent_ms(self.evidence.inbound_at, acked_at, snapshot);
+        if inbound_absent_ms <= self.policy.pong_budget_ms {
+            return self.congested(Rung::Inbound, snapshot);
+        }
+        if self.is_fresh(self.evidence.drain_at, snapshot) {
+            return self.congested(Rung::Drain, snapshot);
+        }
+        let (Some(limits), Some(unsent)) = (window_limits(snapshot), snapshot.unsent_bytes) else {
+            return self.unknown();
+        };
+        if limits {
+            return if self.is_hop_answering(snapshot) { self.stalled(snapshot) } else { self.unknown() };
+        }
+        if unsent > 0 && self.is_fresh(self.evidence.ack_at, snapshot) {
+            return self.congested(Rung::Ack, snapshot);
+        }
+        if unsent > 0 || !self.is_hop_answering(snapshot) {
+            return self.unknown();
+        }
+        let since = self.evidence.inbound_at.map_or(acked_at, |inbound| inbound.max(acked_at));
+        Judgement {
+            verdict: Verdict::Silent,
+            rung: Rung::Ack,
+            kill_justified: self.absent_ms(Some(since), acked_at, snapshot) >= self.policy.silent_after_ms,
+        }
+    }
+
+    /// No Pong is overdue: does what is queued get on?
+    fn judge_progress(&self, snapshot: &Snapshot) -> Judgement {
+        let Some(since) = self.evidence.queued_since.filter(|_| is_outstanding(snapshot) == Some(true))
+        else {
+            // Nothing is queued, or nothing says whether something is.
+            let is_blind =
+                self.ping.is_some_and(|ping| ping.acked_at.is_none()) && snapshot.snd_una.is_none();
+            let is_old =
+                self.ping.is_some_and(|ping| snapshot.at.ms_since(ping.at) > self.policy.pong_budget_ms);
+            return if is_blind && is_old { self.unknown() } else { self.alive() };
+        };
+        // Data in flight for some round trips is no backlog.
+        let srtt_ms = snapshot.srtt_us.map_or(0, |us| u64::from(us) / 1_000);
+        let patience_ms = (self.policy.fresh_ms / 4).max(srtt_ms.saturating_mul(3));
+        if !self.is_ping_waiting && snapshot.at.ms_since(since) < patience_ms {
+            return self.alive();
+        }
+        for (rung, seen) in self.evidence.dates() {
+            if rung != Rung::Hop && self.is_fresh(seen, snapshot) {
+                return self.congested(rung, snapshot);
+            }
+        }
+        let seen = self
+            .evidence
+            .dates()
+            .into_iter()
+            .filter(|(rung, _)| *rung != Rung::Hop)
+            .filter_map(|(_, at)| at)
+            .max();
+        if self.absent_ms(seen, since, snapshot) <= self.policy.fresh_ms {
+            // It has not waited long enough to say that nothing moves.
+            return self.alive();
+        }
+        match window_limits(snapshot) {
+            Some(true) if self.is_hop_answering(snapshot) => self.stalled(snapshot),
+            _ => self.unknown(),
+        }
+    }
+
+    fn unknown(&self) -> Judgement {
+        Judgement { verdict: Verdict::Unknown, rung: Rung::None, kill_justified: false }
+    }
+
+    /// Stands on the strongest rung among the latest evidence.
+    fn alive(&self) -> Judgement {
+        let dates = self.evidence.dates();
+        let latest = dates.iter().filter_map(|(_, at)| *at).max();
+        let rung = latest.and_then(|latest| {
+            let recent = latest.minus_ms(self.policy.fresh_ms);
+            dates.iter().find(|(_, at)| at.is_some_and(|at| at >= recent)).map(|(rung, _)| *rung)
+        });
+        Judgement { verdict: Verdict::Alive, rung: rung.unwrap_or(Rung::None), kill_justified: false }
+    }
+
+    fn congested(&self, rung: Rung, snapshot: &Snapshot) -> Judgement {
+        Judgement { verdict: Verdict::Congested, rung, kill_justified: self.is_trickling(snapshot) }
+    }
+
+    fn stalled(&self, snapshot: &Snapshot) -> Judgement {
+        let from = self.evidence.queued_since.unwrap_or(snapshot.at);
+        let seen = self.evidence.application_at();
+        let absent_ms = self.absent_ms(seen, from, snapshot);
+        // Between two drops of a trickle the verdict is stalled; it must not start the clock anew each time.
+        let is_dripping = self.is_trickling(snapshot)
+            && self.evidence.has_unmarked_progress()
+            && absent_ms <= self.policy.progress_window_ms / 2;
+        Judgement {
+            verdict: Verdict::Stalled,
+            rung: Rung::Hop,
+            kill_justified: absent_ms >= self.policy.stalled_after_ms || is_dripping,
+        }
+    }
+
+    /// Whether the peer made less than `min_progress_bytes` in a whole `progress_window` during which data waited.
+    fn is_trickling(&self, snapshot: &Snapshot) -> bool {
+        let Some(since) = self.evidence.queued_since else { return false };
+        self.absent_ms(self.evidence.progress_mark_at, since, snapshot) >= self.policy.progress_window_ms
+    }
+}
