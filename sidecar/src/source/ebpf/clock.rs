@@ -1,0 +1,127 @@
+//! From the kernel's `jiffies` to the monotonic clock.
+
+use ackbeat_liveness::Timestamp;
+use nix::time::{ClockId, clock_getres, clock_gettime};
+
+use super::error::LoadError;
+
+/// Nanoseconds of a second.
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// Converts time stamps that the kernel keeps in `jiffies`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JiffiesClock {
+    /// Ticks of a second (`CONFIG_HZ`).
+    hz: u32,
+}
+
+impl JiffiesClock {
+    /// Asks the running kernel for its tick.
+    ///
+    /// The resolution of `CLOCK_MONOTONIC_COARSE` is one tick: the kernel answers `KTIME_LOW_RES`, which is
+    /// `TICK_NSEC` (`include/linux/hrtimer_defs.h`). So `CONFIG_HZ` need not be measured.
+    ///
+    /// # Errors
+    /// [`LoadError::Preparation`] if the kernel does not say, or says something that is no tick.
+    pub fn of_running_kernel() -> Result<Self, LoadError> {
+        let resolution = clock_getres(ClockId::CLOCK_MONOTONIC_COARSE)
+            .map_err(|error| LoadError::preparation("asking for the length of the kernel's tick", &error))?;
+        let tick_ns = u64::try_from(resolution.tv_nsec()).ok().filter(|_| resolution.tv_sec() == 0);
+        tick_ns.and_then(Self::from_tick_ns).ok_or_else(|| LoadError::Preparation {
+            step: "asking for the length of the kernel's tick",
+            cause: format!("the resolution of CLOCK_MONOTONIC_COARSE is {resolution}"),
+            fix: "report the kernel version and the value of CONFIG_HZ".to_owned(),
+        })
+    }
+
+    /// A clock of ticks that are this long; `None` for what no kernel has (fewer than 10 or more than 10,000 a second).
+    #[must_use]
+    pub fn from_tick_ns(tick_ns: u64) -> Option<Self> {
+        let hz = SECOND_NS.checked_add(tick_ns / 2)?.checked_div(tick_ns)?;
+        let hz = u32::try_from(hz).ok()?;
+        (10..=10_000).contains(&hz).then_some(Self { hz })
+    }
+
+    /// Ticks of a second.
+    #[must_use]
+    pub const fn hz(self) -> u32 {
+        self.hz
+    }
+
+    /// The moment of a time stamp.
+    ///
+    /// `stamp` holds the low 32 bits of `jiffies`; `now_jiffies` and `now` were read together and later. A stamp of 0 was
+    /// never set. A stamp that seems to lie ahead was written between the two readings: it counts as now.
+    #[must_use]
+    pub fn moment(self, stamp: u32, now_jiffies: u64, now: Timestamp) -> Option<Timestamp> {
+        if stamp == 0 {
+            return None;
+        }
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "time stamps are the low 32 bits; the difference wraps"
+        )]
+        let age = (now_jiffies as u32).wrapping_sub(stamp);
+        // Half the number space: 248 days at 100 ticks a second.
+        let age = if age > u32::MAX / 2 { 0 } else { age };
+        let age_ns = u64::from(age) * SECOND_NS / u64::from(self.hz);
+        Some(Timestamp::from_ns(now.as_ns().saturating_sub(age_ns)))
+    }
+
+    /// Milliseconds that so many ticks take.
+    #[must_use]
+    pub fn milliseconds(self, jiffies: u32) -> u32 {
+        u32::try_from(u64::from(jiffies) * 1000 / u64::from(self.hz)).unwrap_or(u32::MAX)
+    }
+}
+
+/// Now, on the clock that the kernel programs use (`bpf_ktime_get_ns`).
+pub(super) fn now() -> Timestamp {
+    let elapsed =
+        clock_gettime(ClockId::CLOCK_MONOTONIC).unwrap_or_else(|_| nix::sys::time::TimeSpec::new(0, 0));
+    let seconds = u64::try_from(elapsed.tv_sec()).unwrap_or(0);
+    let nanoseconds = u64::try_from(elapsed.tv_nsec()).unwrap_or(0);
+    Timestamp::from_ns(seconds.saturating_mul(SECOND_NS).saturating_add(nanoseconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn common_ticks_are_recognized() {
+        for (tick_ns, hz) in [(10_000_000, 100), (4_000_000, 250), (3_333_333, 300), (1_000_000, 1000)] {
+            assert_eq!(JiffiesClock::from_tick_ns(tick_ns).unwrap().hz(), hz);
+        }
+        assert_eq!(JiffiesClock::from_tick_ns(0), None);
+        assert_eq!(JiffiesClock::from_tick_ns(1), None);
+    }
+
+    #[test]
+    fn the_running_kernel_has_a_tick() {
+        assert!(JiffiesClock::of_running_kernel().unwrap().hz() >= 100);
+    }
+
+    #[test]
+    fn stamps_wrap_and_zero_is_none() {
+        let clock = JiffiesClock { hz: 250 };
+        let now = Timestamp::from_ms(1_000_000);
+        assert_eq!(clock.moment(0, 77, now), None);
+        assert_eq!(
+            clock.moment(u32::MAX - 4, (7 << 32) + 245, now),
+            Some(Timestamp::from_ms(1_000_000 - 1000))
+        );
+        assert_eq!(clock.moment(101, 100, now), Some(now));
+    }
+
+    proptest! {
+        #[test]
+        fn a_moment_is_never_later_than_now(hz in 100_u32..=1000, stamp: u32, jiffies: u64, now_ns: u64) {
+            let now = Timestamp::from_ns(now_ns);
+            if let Some(moment) = (JiffiesClock { hz }).moment(stamp, jiffies, now) {
+                prop_assert!(moment <= now);
+            }
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! What this kernel and these privileges allow, found by trying.
+
+use super::{
+    EbpfOptions,
+    error::{LoadError, chain, lockdown_forbids, missing_capabilities},
+    interfaces::Interfaces,
+    kernel_types::KernelTypes,
+    loader::{Hook, PROGRAMS, Prepared, ProgramSpec, pass, prepare},
+    object,
+};
+use crate::source::Ports;
+
+/// What came of one attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It works.
+    Works,
+    /// It does not.
+    Missing {
+        /// Why.
+        reason: String,
+        /// What to do about it.
+        fix: String,
+    },
+    /// Something before it failed, so it was not tried.
+    NotTried {
+        /// What failed.
+        after: &'static str,
+    },
+}
+
+/// One thing that was tried.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Probe {
+    /// What was tried.
+    pub thing: &'static str,
+    /// Whether `ackbeat run` needs it in the mode with kernel programs.
+    pub required: bool,
+    /// What came of it.
+    pub outcome: Outcome,
+}
+
+impl Probe {
+    fn new(thing: &'static str, required: bool, outcome: Outcome) -> Self {
+        Self { thing, required, outcome }
+    }
+}
+
+const OBJECT: &str = "kernel programs in this build";
+const CAPABILITIES: &str = "capabilities";
+const LOCKDOWN: &str = "kernel lockdown";
+const TYPES: &str = "kernel types (BTF)";
+const MAPS: &str = "maps and ring buffer";
+const WIRE: &str = "wire parser on the interfaces (TCX or clsact)";
+
+/// Tries everything that the mode with kernel programs needs, and undoes it. Nothing is watched.
+#[must_use]
+pub fn probe() -> Vec<Probe> {
+    let mut probes =
+        vec![Probe::new(CAPABILITIES, true, capabilities()), Probe::new(LOCKDOWN, true, lockdown())];
+    let object = object::embedded().ok_or(LoadError::NoObject);
+    probes.push(Probe::new(OBJECT, true, outcome(object.as_ref().map(|_| ()))));
+    let types = KernelTypes::of_running_kernel();
+    probes.push(Probe::new(TYPES, true, outcome(types.as_ref().map(|_| ()))));
+    let (Ok(object), Ok(types)) = (object, types) else {
+        let after = if object::embedded().is_none() { OBJECT } else { TYPES };
+        probes.push(Probe::new(MAPS, true, Outcome::NotTried { after }));
+        not_tried(&mut probes, after);
+        return probes;
+    };
+    // Listed with no port: programs that are attached for a moment see nothing.
+    let options = EbpfOptions { ring_bytes: 4096, ..EbpfOptions::new(Ports::Listed(Vec::new())) };
+    match prepare(object, &types, &options) {
+        Err(error) => {
+            probes.push(Probe::new(MAPS, true, outcome(Err(&error))));
+            let after = MAPS;
+            probes.extend(
+                PROGRAMS.map(|spec| Probe::new(spec.name, spec.required, Outcome::NotTried { after })),
+            );
+        }
+        Ok(mut prepared) => {
+            probes.push(Probe::new(MAPS, true, Outcome::Works));
+            for spec in PROGRAMS {
+                let tried = try_program(&mut prepared, spec);
+                probes.push(Probe::new(spec.name, spec.required, outcome(tried.as_ref().copied())));
+            }
+            probes.push(Probe::new(WIRE, false, try_wire(&mut prepared)));
+        }
+    }
+    probes
+}
+
+fn not_tried(probes: &mut Vec<Probe>, after: &'static str) {
+    probes.extend(PROGRAMS.map(|spec| Probe::new(spec.name, spec.required, Outcome::NotTried { after })));
+    probes.push(Probe::new(WIRE, false, Outcome::NotTried { after }));
+}
+
+fn try_wire(prepared: &mut Prepared) -> Outcome {
+    let missing = |reason: String| {
+        let lacking = missing_capabilities();
+        let fix = if lacking.is_empty() {
+            "see the reason; until then heartbeats are unknown and kernel evidence alone is used".to_owned()
+        } else {
+            format!("add {} to the container's securityContext.capabilities.add", lacking.join(", "))
+        };
+        Outcome::Missing { reason, fix }
+    };
+    // The news of interfaces come over a socket that a runtime watches; one that is never run is enough here.
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_io().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return missing(chain(&error)),
+    };
+    let entered = runtime.enter();
+    let outcome = match Interfaces::attach(&mut prepared.ebpf) {
+        Ok(_detached_at_once) => Outcome::Works,
+        Err(error) => missing(chain(&error)),
+    };
+    drop(entered);
+    runtime.shutdown_background();
+    outcome
+}
+
+fn try_program(prepared: &mut Prepared, spec: ProgramSpec) -> Result<(), LoadError> {
+    prepared.start(spec)?;
+    match spec.hook {
+        Hook::Tracepoint(_) => Ok(()),
+        Hook::Iterator(_) => pass(&mut prepared.ebpf, spec.name, &mut Vec::new()),
+    }
+}
+
+fn outcome(result: Result<(), &LoadError>) -> Outcome {
+    match result {
+        Ok(()) => Outcome::Works,
+        Err(LoadError::Program { cause, step, fix, .. }) => {
+            Outcome::Missing { reason: format!("{step} failed: {cause}"), fix: fix.clone() }
+        }
+        Err(LoadError::Types { cause, fix } | LoadError::Preparation { cause, fix, .. }) => {
+            Outcome::Missing { reason: cause.clone(), fix: fix.clone() }
+        }
+        Err(error) => Outcome::Missing { reason: error.to_string(), fix: error.fix().to_owned() },
+    }
+}
+
+fn capabilities() -> Outcome {
+    let missing = missing_capabilities();
+    if missing.is_empty() {
+        return Outcome::Works;
+    }
+    let names = missing.join(", ");
+    Outcome::Missing {
+        reason: format!("this process lacks {names}"),
+        fix: format!("add {names} to the container's securityContext.capabilities.add"),
+    }
+}
+
+fn lockdown() -> Outcome {
+    if lockdown_forbids() {
+        return Outcome::Missing {
+            reason: "the kernel is locked down for confidentiality".to_owned(),
+            fix: "boot without lockdown=confidentiality".to_owned(),
+        };
+    }
+    Outcome::Works
+}

@@ -1,0 +1,366 @@
+//! The running source: records from the ring buffer, samples on demand.
+
+use std::collections::VecDeque;
+
+use ackbeat_abi::{Counter, Record, TCP_LISTEN, decode_snapshots};
+use ackbeat_liveness::Input;
+use aya::{
+    Ebpf,
+    maps::{MapData, PerCpuArray, RingBuf},
+};
+use tokio::io::{Interest, unix::AsyncFd};
+
+use super::{
+    clock::{self, JiffiesClock},
+    convert::{self, Meaning},
+    error::{LoadError, MissingSignal, chain},
+    interfaces::Interfaces,
+    kernel_types::KernelTypes,
+    loader::{self, EbpfOptions, PROGRAMS, SAMPLE_ALL, SAMPLE_TRACKED},
+    object,
+    selftest::{self, SelfTest, Stage},
+};
+use crate::source::{Mode, Ports, Source, SourceCounters, SourceError};
+
+/// Evidence from the kernel programs.
+///
+/// Records of all processors share one ring, in the order in which room was reserved for them. Records of one connection
+/// are in the order of its events as long as its socket's lock orders them; wire records come from hooks outside that
+/// lock, so they may stand a little before or after the lifecycle record of the same moment: compare times, not places.
+pub struct EbpfSource {
+    ebpf: Ebpf,
+    events: AsyncFd<RingBuf<MapData>>,
+    counters: PerCpuArray<MapData, u64>,
+    /// Where the wire parser is attached; `None` where it could not be.
+    interfaces: Option<Interfaces>,
+    /// Whether it is attached to interfaces that come later.
+    interfaces_followed: bool,
+    clock: JiffiesClock,
+    /// Records that were read before the first drain.
+    pending: VecDeque<Record>,
+    /// The last drain stopped at its limit, so no wake-up will come for what is left.
+    more: bool,
+    seen: u64,
+    rejected: u64,
+    /// Drops that the engine was told of.
+    dropped_told: u64,
+    sampler_passes: u64,
+    /// What the last pass wrote; kept for its memory.
+    written: Vec<u8>,
+    missing: Vec<MissingSignal>,
+    self_test: SelfTest,
+}
+
+impl EbpfSource {
+    /// Loads and attaches the kernel programs in the network namespace of the calling thread, and proves that they see
+    /// something. Blocks for some tens of milliseconds; a second more where the loopback interface is filtered.
+    ///
+    /// # Errors
+    /// [`LoadError`] if something is missing without which nothing works. What else is missing is in
+    /// [`EbpfSource::missing_signals`].
+    pub fn load(options: &EbpfOptions) -> Result<Self, LoadError> {
+        let object = object::embedded().ok_or(LoadError::NoObject)?;
+        if tokio::runtime::Handle::try_current().is_err() {
+            return Err(LoadError::Preparation {
+                step: "registering the ring buffer",
+                cause: "there is no tokio runtime here".to_owned(),
+                fix: "call EbpfSource::load inside a runtime".to_owned(),
+            });
+        }
+        let types = KernelTypes::of_running_kernel()?;
+        let clock = JiffiesClock::of_running_kernel()?;
+        let mut prepared = loader::prepare(object, &types, options)?;
+        let mut missing: Vec<MissingSignal> = types.missing_members().collect();
+        let stage = Stage::bind();
+        if let Ok(stage) = &stage {
+            prepared.watch(stage.port(), true)?;
+        }
+        // Before the lifecycle program, which makes the entries that the wire parser works on: so it sees each connection
+        // that opens from its first byte on.
+        let interfaces = match Interfaces::attach(&mut prepared.ebpf) {
+            Ok(interfaces) => Some(interfaces),
+            Err(error) => {
+                missing.push(MissingSignal {
+                    signal: "heartbeats",
+                    reason: chain(&error),
+                    fix: "see the reason; until then kernel evidence alone is used, and sampled steadily"
+                        .to_owned(),
+                });
+                None
+            }
+        };
+        for spec in PROGRAMS {
+            match prepared.start(spec) {
+                Ok(()) => {}
+                Err(error) if spec.required => return Err(error),
+                Err(error) => missing.push(MissingSignal {
+                    signal: spec.signal,
+                    reason: error.to_string(),
+                    fix: error.fix().to_owned(),
+                }),
+            }
+        }
+        let mut events = prepared.take_events()?;
+        let counters = prepared.take_counters()?;
+        let (self_test, reading) = match stage {
+            Err(error) => {
+                let reason = format!("nothing can listen on the loopback interface: {error}");
+                (SelfTest::NotRun { reason }, selftest::Reading::default())
+            }
+            Ok(stage) => {
+                let port = stage.port();
+                let ebpf = &mut prepared.ebpf;
+                let ran =
+                    selftest::run(stage, &mut events, |written| loader::pass(ebpf, SAMPLE_TRACKED, written));
+                // In the other mode the programs write this map too; there the bit stays, and watches a port that nobody
+                // listens on.
+                if matches!(&options.ports, Ports::Listed(ports) if !ports.contains(&port)) {
+                    prepared.watch(port, false)?;
+                }
+                ran
+            }
+        };
+        note_blind(&self_test, &mut missing)?;
+        // SAFETY: the ring owns its map's file descriptor and gives the same one as long as it lives; the AsyncFd owns the
+        // ring, and nothing takes the ring out of it.
+        let events = unsafe { AsyncFd::register_with_interest(events, Interest::READABLE) }
+            .map_err(|error| LoadError::preparation("registering the ring buffer", &error))?;
+        Ok(Self {
+            ebpf: prepared.ebpf,
+            events,
+            counters,
+            interfaces_followed: interfaces.is_some(),
+            interfaces,
+            clock,
+            pending: reading.pending,
+            more: false,
+            seen: reading.seen,
+            rejected: reading.rejected,
+            dropped_told: 0,
+            sampler_passes: 0,
+            written: Vec::new(),
+            missing,
+            self_test,
+        })
+    }
+
+    /// Signals that this kernel, or these privileges, do not give.
+    #[must_use]
+    pub fn missing_signals(&self) -> &[MissingSignal] {
+        &self.missing
+    }
+
+    /// What the self-test at the start found.
+    #[must_use]
+    pub const fn self_test(&self) -> &SelfTest {
+        &self.self_test
+    }
+
+    /// Names of the interfaces that the wire parser is attached to.
+    pub fn interfaces(&self) -> impl Iterator<Item = &str> {
+        self.interfaces.iter().flat_map(Interfaces::names)
+    }
+
+    /// The clock that the kernel's time stamps are read with.
+    #[must_use]
+    pub const fn clock(&self) -> JiffiesClock {
+        self.clock
+    }
+
+    /// One total, summed over the processors; what cannot be read counts as 0 and is logged.
+    fn counter(&self, counter: Counter) -> u64 {
+        match self.counters.get(&counter.number(), 0) {
+            Ok(values) => values.iter().fold(0, |sum, value| sum.wrapping_add(*value)),
+            Err(error) => {
+                tracing::warn!(?counter, %error, "a counter of the kernel programs cannot be read");
+                0
+            }
+        }
+    }
+
+    /// Tells the engine of records that were lost since it was last told.
+    fn tell_losses(&mut self, inputs: &mut Vec<Input>) {
+        let dropped = self.counter(Counter::RecordsDropped);
+        if dropped > self.dropped_told {
+            inputs.push(Input::RecordsLost { at: clock::now(), count: dropped - self.dropped_told });
+            self.dropped_told = dropped;
+        }
+    }
+
+    /// Hands on one record. Returns whether something began to listen on a port that is not known.
+    fn hand_on(&mut self, record: &Record, inputs: &mut Vec<Input>) -> bool {
+        match convert::record(self.clock, record) {
+            Ok(meaning) => {
+                self.seen += 1;
+                match meaning {
+                    Meaning::Inputs(found) => inputs.extend(found),
+                    Meaning::Listening { port } => {
+                        tracing::debug!(port, "listening");
+                        return port == 0;
+                    }
+                    Meaning::ListenerClosed { port } => tracing::debug!(port, "listener closed"),
+                }
+            }
+            Err(rejection) => {
+                self.rejected += 1;
+                tracing::debug!(%rejection, "record refused");
+            }
+        }
+        false
+    }
+
+    fn pass(&mut self, name: &'static str, step: &'static str) -> Result<(), SourceError> {
+        self.sampler_passes += 1;
+        loader::pass(&mut self.ebpf, name, &mut self.written)
+            .map_err(|error| SourceError { step, cause: error.to_string() })
+    }
+}
+
+/// Waits for records.
+async fn wait(events: &mut AsyncFd<RingBuf<MapData>>) -> Result<(), SourceError> {
+    let mut guard = events
+        .readable_mut()
+        .await
+        .map_err(|error| SourceError { step: "waiting for the ring buffer", cause: error.to_string() })?;
+    // Edge-triggered: cleared before the ring is read, so that a record that comes during the reading wakes again.
+    guard.clear_ready();
+    Ok(())
+}
+
+/// A required program that saw nothing is an error, another one a missing signal.
+fn note_blind(self_test: &SelfTest, missing: &mut Vec<MissingSignal>) -> Result<(), LoadError> {
+    match self_test {
+        SelfTest::NotRun { reason } => tracing::info!(reason, "the kernel programs were not tested at start"),
+        SelfTest::Ran { blind } => {
+            for spec in PROGRAMS.into_iter().filter(|spec| blind.contains(&spec.name)) {
+                if spec.required {
+                    return Err(LoadError::Blind { program: spec.name });
+                }
+                if missing.iter().all(|known| known.signal != spec.signal) {
+                    missing.push(MissingSignal {
+                        signal: spec.signal,
+                        reason: format!("{} is attached, but did not see a reset made for it", spec.name),
+                        fix: "report the kernel version".to_owned(),
+                    });
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Source for EbpfSource {
+    fn mode(&self) -> Mode {
+        Mode::Ebpf
+    }
+
+    async fn readable(&mut self) -> Result<(), SourceError> {
+        if self.more || !self.pending.is_empty() {
+            return Ok(());
+        }
+        loop {
+            let Some(interfaces) = &mut self.interfaces else {
+                return wait(&mut self.events).await;
+            };
+            if !self.interfaces_followed {
+                return wait(&mut self.events).await;
+            }
+            let news = tokio::select! {
+                result = wait(&mut self.events) => return result,
+                news = interfaces.changed() => news,
+            };
+            // Not awaited: nothing is lost if the caller gives up waiting.
+            let followed = news.and_then(|()| interfaces.follow(&mut self.ebpf));
+            if let Err(error) = followed {
+                tracing::warn!(
+                    error = chain(&error),
+                    "the wire parser does not follow interfaces that come later any more"
+                );
+                // Where it is attached it stays.
+                self.interfaces_followed = false;
+            }
+        }
+    }
+
+    fn drain(&mut self, limit: usize, inputs: &mut Vec<Input>) -> Result<bool, SourceError> {
+        let mut unknown_listener = false;
+        let mut taken = 0;
+        while taken < limit {
+            let record = match self.pending.pop_front() {
+                Some(record) => Ok(record),
+                None => match self.events.get_mut().next() {
+                    Some(item) => Record::decode(&item),
+                    None => break,
+                },
+            };
+            taken += 1;
+            match record {
+                Ok(record) => unknown_listener |= self.hand_on(&record, inputs),
+                Err(error) => {
+                    self.rejected += 1;
+                    tracing::debug!(%error, "record refused");
+                }
+            }
+        }
+        self.more = taken == limit;
+        self.tell_losses(inputs);
+        if unknown_listener {
+            // A listener that was not bound got its port after its transition; the pass finds it and watches it.
+            self.discover(inputs)?;
+        }
+        Ok(self.more)
+    }
+
+    fn discover(&mut self, inputs: &mut Vec<Input>) -> Result<(), SourceError> {
+        self.pass(SAMPLE_ALL, "finding the connections that exist")?;
+        let (snapshots, rest) = decode_snapshots(&self.written);
+        for found in snapshots {
+            if found.state == TCP_LISTEN {
+                tracing::debug!(port = found.flow.local_port, "listening");
+            } else if found.adopted != 0 {
+                match convert::snapshot(self.clock, &found) {
+                    Ok(taken) => inputs.extend(convert::opened(&found, taken, true)),
+                    Err(rejection) => tracing::warn!(%rejection, "a connection that exists cannot be read"),
+                }
+            }
+        }
+        note_rest(rest);
+        Ok(())
+    }
+
+    fn sample(&mut self, inputs: &mut Vec<Input>) -> Result<(), SourceError> {
+        let began_at = clock::now();
+        self.pass(SAMPLE_TRACKED, "sampling the tracked connections")?;
+        let (snapshots, rest) = decode_snapshots(&self.written);
+        for found in snapshots {
+            match convert::snapshot(self.clock, &found) {
+                Ok(taken) => inputs.push(Input::Sample(taken)),
+                Err(rejection) => tracing::warn!(%rejection, "a sample cannot be read"),
+            }
+        }
+        note_rest(rest);
+        inputs.push(Input::SamplingDone { began_at, at: clock::now() });
+        Ok(())
+    }
+
+    fn counters(&self) -> SourceCounters {
+        SourceCounters {
+            records_sent: self.counter(Counter::RecordsSent),
+            records_dropped: self.counter(Counter::RecordsDropped),
+            records_seen: self.seen,
+            records_rejected: self.rejected,
+            flows_rejected: self.counter(Counter::FlowsRejected),
+            wire_control_frames: self.counter(Counter::WireControlFrames),
+            wire_losses: self.counter(Counter::WireLosses),
+            wire_recoveries: self.counter(Counter::WireRecoveries),
+            sampler_passes: self.sampler_passes,
+        }
+    }
+}
+
+/// A pass writes whole snapshots; anything else is a fault worth a line.
+fn note_rest(rest: usize) {
+    if rest != 0 {
+        tracing::warn!(bytes = rest, "a pass of the sampler ended in the middle of a snapshot");
+    }
+}

@@ -1,0 +1,214 @@
+//! Two connections over the loopback interface prove that every hook sees what it is there for.
+//!
+//! A tracepoint whose arguments changed, or a network namespace that is not the pod's, would otherwise fail silently: the
+//! programs load and attach, and nothing ever comes.
+
+use std::{
+    collections::VecDeque,
+    io::{self, ErrorKind, Read, Write},
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream},
+    os::fd::AsFd,
+    time::{Duration, Instant},
+};
+
+use ackbeat_abi::{Direction, Record, Snapshot, decode_snapshots};
+use aya::maps::{MapData, RingBuf};
+use nix::{
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::socket::{setsockopt, sockopt},
+};
+
+use super::{
+    error::LoadError,
+    loader::{LIFECYCLE, RECEIVE_RESET, SAMPLE_TRACKED, SEND_RESET},
+};
+
+/// Longest that one step may take. The loopback interface needs well under a millisecond.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What the self-test found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SelfTest {
+    /// It ran; these programs saw nothing of it.
+    Ran {
+        /// Programs that are blind.
+        blind: Vec<&'static str>,
+    },
+    /// It could not run, so nothing was proven.
+    NotRun {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// A listener that nobody else knows of.
+pub(super) struct Stage {
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+impl Stage {
+    /// Listens on a free port of the loopback interface, IPv4 or else IPv6.
+    pub(super) fn bind() -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+            .or_else(|_| TcpListener::bind((Ipv6Addr::LOCALHOST, 0)))?;
+        let address = listener.local_addr()?;
+        Ok(Self { listener, address })
+    }
+
+    /// The port.
+    pub(super) fn port(&self) -> u16 {
+        self.address.port()
+    }
+
+    /// A connection to itself: the dialling end and the accepted end.
+    fn connect(&self) -> io::Result<(TcpStream, TcpStream)> {
+        let client = TcpStream::connect_timeout(&self.address, PATIENCE)?;
+        wait_readable(self.listener.as_fd())?;
+        let (server, _) = self.listener.accept()?;
+        server.set_read_timeout(Some(PATIENCE))?;
+        Ok((client, server))
+    }
+}
+
+fn wait_readable(fd: std::os::fd::BorrowedFd<'_>) -> io::Result<()> {
+    let timeout = PollTimeout::try_from(PATIENCE).unwrap_or(PollTimeout::ZERO);
+    match poll(&mut [PollFd::new(fd, PollFlags::POLLIN)], timeout)? {
+        0 => Err(io::Error::new(ErrorKind::TimedOut, "nothing came over the loopback interface")),
+        _ => Ok(()),
+    }
+}
+
+/// The records that were read meanwhile.
+#[derive(Default)]
+pub(super) struct Reading {
+    /// Records of real connections, for the first [`drain`](crate::source::Source::drain).
+    pub(super) pending: VecDeque<Record>,
+    /// Records that were read and understood.
+    pub(super) seen: u64,
+    /// Records that were read and refused.
+    pub(super) rejected: u64,
+    opened: u32,
+    closed: u32,
+    reset_sent: bool,
+    reset_received: bool,
+}
+
+impl Reading {
+    /// Takes what is in the ring.
+    fn take(&mut self, events: &mut RingBuf<MapData>, port: u16) {
+        while let Some(item) = events.next() {
+            let Ok(record) = Record::decode(&item) else {
+                self.rejected += 1;
+                continue;
+            };
+            if !is_own(&record, port) {
+                // Counted when it is handed on.
+                self.pending.push_back(record);
+                continue;
+            }
+            self.seen += 1;
+            match record {
+                Record::Lifecycle(found) if found.old_state == 3 && found.new_state == 1 => self.opened += 1,
+                Record::Lifecycle(found)
+                    if found.old_state != ackbeat_abi::TCP_LISTEN && found.new_state == 7 =>
+                {
+                    self.closed += 1;
+                }
+                Record::Reset(found) if found.direction == Direction::Egress.number() => {
+                    self.reset_sent = true;
+                }
+                Record::Reset(_) => self.reset_received = true,
+                _ => {}
+            }
+        }
+    }
+
+    fn complete(&self) -> bool {
+        self.opened == 2 && self.closed == 2 && self.reset_sent && self.reset_received
+    }
+}
+
+/// Whether a record is about the self-test: nobody else has its port meanwhile.
+fn is_own(record: &Record, port: u16) -> bool {
+    let flow = match record {
+        Record::Lifecycle(found) => &found.snapshot.flow,
+        Record::Reset(found) => &found.flow,
+        Record::Frame(found) => &found.flow,
+        Record::Synchronization(found) => &found.flow,
+        Record::Outstanding(found) => &found.flow,
+        Record::UpgradeHead(found) => &found.flow,
+    };
+    flow.local_port == port
+}
+
+/// Runs the two connections. `sample` makes one pass over the tracked connections.
+pub(super) fn run(
+    stage: Stage,
+    events: &mut RingBuf<MapData>,
+    mut sample: impl FnMut(&mut Vec<u8>) -> Result<(), LoadError>,
+) -> (SelfTest, Reading) {
+    let mut reading = Reading::default();
+    let port = stage.port();
+    let sampled = converse(&stage, &mut sample);
+    let began = Instant::now();
+    loop {
+        reading.take(events, port);
+        let left = PATIENCE.saturating_sub(began.elapsed());
+        if sampled.is_err() || reading.complete() || left.is_zero() {
+            break;
+        }
+        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO);
+        // An error here shows as records that do not come.
+        let _ready = poll(&mut [PollFd::new(events.as_fd(), PollFlags::POLLIN)], timeout);
+    }
+    drop(stage);
+    // Closing the listener is the last record of the self-test, and it is there when the call returns.
+    reading.take(events, port);
+    let outcome = match sampled {
+        Err(reason) => SelfTest::NotRun { reason },
+        Ok(sampled) => {
+            let seen = [
+                (LIFECYCLE, reading.opened == 2 && reading.closed == 2),
+                (SEND_RESET, reading.reset_sent),
+                (RECEIVE_RESET, reading.reset_received),
+                (SAMPLE_TRACKED, sampled),
+            ];
+            SelfTest::Ran {
+                blind: seen.into_iter().filter(|(_, seen)| !seen).map(|(program, _)| program).collect(),
+            }
+        }
+    };
+    (outcome, reading)
+}
+
+/// One connection that this side resets because of unread data, one that the other side resets. Returns whether a pass of
+/// the sampler saw the second one.
+fn converse(
+    stage: &Stage,
+    sample: &mut impl FnMut(&mut Vec<u8>) -> Result<(), LoadError>,
+) -> Result<bool, String> {
+    let io_reason = |error: io::Error| format!("a connection over the loopback interface failed: {error}");
+    let (mut client, server) = stage.connect().map_err(io_reason)?;
+    client.write_all(b"x").map_err(io_reason)?;
+    wait_readable(server.as_fd()).map_err(io_reason)?;
+    drop(server);
+    drop(client);
+    let (client, mut server) = stage.connect().map_err(io_reason)?;
+    let peer_port = client.local_addr().map_err(io_reason)?.port();
+    let mut written = Vec::new();
+    sample(&mut written).map_err(|error| error.to_string())?;
+    let (mut snapshots, _) = decode_snapshots(&written);
+    let sampled = snapshots.any(|found: Snapshot| {
+        found.flow.local_port == stage.port() && found.flow.peer_port == peer_port && found.state == 1
+    });
+    let linger = nix::libc::linger { l_onoff: 1, l_linger: 0 };
+    setsockopt(&client, sockopt::Linger, &linger).map_err(|error| io_reason(error.into()))?;
+    drop(client);
+    // The reset is there when the read says so.
+    match server.read(&mut [0; 1]) {
+        Err(error) if error.kind() == ErrorKind::ConnectionReset => Ok(sampled),
+        Err(error) => Err(io_reason(error)),
+        Ok(_) => Err("a reset over the loopback interface came as data".to_owned()),
+    }
+}
