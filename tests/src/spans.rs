@@ -117,7 +117,17 @@ pub fn host_close(spans: &[Span], peer_port: u16) -> Option<&Span> {
     spans.iter().find(|span| span.is_host_close() && span.peer_port() == Some(peer_port))
 }
 
-/// The connection span and its children with their attributes and events, for people.
+/// An event with its time since the connection's start.
+fn event_line(root: &Span, event: &Value) -> String {
+    let name = event.get("name").and_then(Value::as_str).unwrap_or_default();
+    let at_ns = event.get("time_unix_ns").and_then(Value::as_u64).unwrap_or(root.start_unix_ns);
+    let since_ms = at_ns.saturating_sub(root.start_unix_ns) / 1_000_000;
+    let attributes = event.get("attributes").and_then(Value::as_object);
+    let pairs = attributes.into_iter().flatten().map(|(key, value)| format!("{key} = {value}"));
+    format!("{since_ms} ms  {name}  {}", pairs.collect::<Vec<_>>().join(", "))
+}
+
+/// The connection span and its children, for people. A child shows only what its parent does not say.
 #[must_use]
 pub fn tree(spans: &[Span], peer_port: u16) -> String {
     use std::fmt::Write as _;
@@ -133,10 +143,14 @@ pub fn tree(spans: &[Span], peer_port: u16) -> String {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{outer}{branch}{}  {duration_ms} ms{error}", span.name);
         for (key, value) in &span.attributes {
-            let _ = writeln!(text, "{margin}   {key} = {value}");
+            if depth == 0 || root.attributes.get(key) != Some(value) {
+                let _ = writeln!(text, "{margin}   {key} = {value}");
+            }
         }
-        for event in &span.events {
-            let _ = writeln!(text, "{margin}   · {event}");
+        if depth == 0 {
+            for event in &span.events {
+                let _ = writeln!(text, "{margin}   · {}", event_line(root, event));
+            }
         }
     }
     text
