@@ -61,18 +61,19 @@ unsafe fn handle(tcp: *const c_void, old_state: u8, new_state: u8) {
     // SAFETY: passed on to the caller.
     let (key, cookie) = unsafe { (flow::key(tcp), flow::cookie(tcp)) };
     let opens = old_state == TCP_SYN_RECV && new_state == TCP_ESTABLISHED;
+    if watch_all_listeners() && (new_state == TCP_LISTEN || opens) && key.local_port != 0 {
+        // Set here and not by userspace, so that not even the first connection can come too early. Also at an open: a
+        // listener that was not bound gets its port only after its transition. The bit is never cleared: a host that stops
+        // listening and still serves what it accepted goes on being watched.
+        watch(key.local_port);
+    }
     if new_state == TCP_LISTEN {
-        // Set here and not by userspace, so that not even the first connection can come too early. The bit is never
-        // cleared: a host that stops listening and still serves what it accepted goes on being watched.
-        // A listener that was not bound has no port yet (0); userspace looks for it when it sees the record.
-        if watch_all_listeners() && key.local_port != 0 {
-            watch(key.local_port);
-        }
-        if key.local_port != 0 && !watched(key.local_port) {
+        if !watched(key.local_port) {
             return;
         }
     } else if old_state == TCP_LISTEN {
-        if !watched(key.local_port) {
+        // The other way out of LISTEN is that of a socket that a listener was copied to: it opens later.
+        if new_state != TCP_CLOSE || !watched(key.local_port) {
             return;
         }
     } else if opens {

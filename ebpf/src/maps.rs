@@ -75,7 +75,9 @@ pub(crate) fn watched(port: u16) -> bool {
 /// Watches a port from now on.
 #[inline(always)]
 pub(crate) fn watch(port: u16) {
-    if let Some(word) = WATCHED_PORTS.get_ptr_mut(u32::from(port) / 64) {
+    if !watched(port)
+        && let Some(word) = WATCHED_PORTS.get_ptr_mut(u32::from(port) / 64)
+    {
         atomic_or(word, 1 << (port % 64));
     }
 }

@@ -16,7 +16,7 @@ use super::{clock::JiffiesClock, upgrade};
 pub enum Meaning {
     /// For the engine, in this order.
     Inputs(Vec<Input>),
-    /// Something began to listen. Port 0: it was not bound, the port is not known yet.
+    /// Something began to listen.
     Listening {
         /// The port.
         port: u16,
@@ -86,7 +86,7 @@ fn lifecycle(clock: JiffiesClock, found: &abi::Lifecycle) -> Result<Meaning, Rej
     if new_state == TcpState::Listen {
         return Ok(Meaning::Listening { port });
     }
-    if old_state == TcpState::Listen {
+    if old_state == TcpState::Listen && new_state == TcpState::Close {
         return Ok(Meaning::ListenerClosed { port });
     }
     let mut taken = snapshot(clock, &found.snapshot)?;

@@ -187,17 +187,14 @@ impl EbpfSource {
         }
     }
 
-    /// Hands on one record. Returns whether something began to listen on a port that is not known.
-    fn hand_on(&mut self, record: &Record, inputs: &mut Vec<Input>) -> bool {
+    /// Hands on one record.
+    fn hand_on(&mut self, record: &Record, inputs: &mut Vec<Input>) {
         match convert::record(self.clock, record) {
             Ok(meaning) => {
                 self.seen += 1;
                 match meaning {
                     Meaning::Inputs(found) => inputs.extend(found),
-                    Meaning::Listening { port } => {
-                        tracing::debug!(port, "listening");
-                        return port == 0;
-                    }
+                    Meaning::Listening { port } => tracing::debug!(port, "listening"),
                     Meaning::ListenerClosed { port } => tracing::debug!(port, "listener closed"),
                 }
             }
@@ -206,7 +203,6 @@ impl EbpfSource {
                 tracing::debug!(%rejection, "record refused");
             }
         }
-        false
     }
 
     fn pass(&mut self, name: &'static str, step: &'static str) -> Result<(), SourceError> {
@@ -283,7 +279,6 @@ impl Source for EbpfSource {
     }
 
     fn drain(&mut self, limit: usize, inputs: &mut Vec<Input>) -> Result<bool, SourceError> {
-        let mut unknown_listener = false;
         let mut taken = 0;
         while taken < limit {
             let record = match self.pending.pop_front() {
@@ -295,7 +290,7 @@ impl Source for EbpfSource {
             };
             taken += 1;
             match record {
-                Ok(record) => unknown_listener |= self.hand_on(&record, inputs),
+                Ok(record) => self.hand_on(&record, inputs),
                 Err(error) => {
                     self.rejected += 1;
                     tracing::debug!(%error, "record refused");
@@ -304,10 +299,6 @@ impl Source for EbpfSource {
         }
         self.more = taken == limit;
         self.tell_losses(inputs);
-        if unknown_listener {
-            // A listener that was not bound got its port after its transition; the pass finds it and watches it.
-            self.discover(inputs)?;
-        }
         Ok(self.more)
     }
 
