@@ -93,14 +93,15 @@ impl Environment for HostEnvironment<'_> {
         matches!(&self.host.head, Some((first, kept)) if first.wrapping_add(kept.len() as u32) == seq)
     }
 
-    fn take_head(&mut self, end_seq: u32) -> Option<u32> {
+    fn take_head(&mut self, end_seq: u32) -> u32 {
         let Some((first, kept)) = self.host.head.take() else {
             self.count(Counter::HeadsMissing, 1);
-            return None;
+            return end_seq;
         };
-        if first.wrapping_add(kept.len() as u32) != end_seq && kept.len() < HEAD_MAX_BYTES {
+        let beyond = end_seq.wrapping_sub(first).wrapping_sub(kept.len() as u32);
+        if beyond > 1 && kept.len() < HEAD_MAX_BYTES {
             self.count(Counter::HeadsMissing, 1);
-            return None;
+            return end_seq;
         }
         let mut head = [0; HEAD_MAX_BYTES];
         head[..kept.len()].copy_from_slice(&kept);
@@ -111,8 +112,10 @@ impl Environment for HostEnvironment<'_> {
             padding: 0,
             head,
         }));
-        let end = kept.windows(4).position(|window| window == b"\r\n\r\n")?;
-        Some(first.wrapping_add(end as u32 + 4))
+        match kept.windows(4).position(|window| window == b"\r\n\r\n") {
+            Some(at) if at + 4 < kept.len() => first.wrapping_add(at as u32 + 4),
+            _ => end_seq,
+        }
     }
 
     fn control_frame(&mut self, frame: &ControlFrame<'_>) {

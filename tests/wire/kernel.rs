@@ -8,7 +8,7 @@ use anyhow::{Context, Result, anyhow};
 use aya::{
     Ebpf, EbpfLoader, TestRun as _, VerifierLogLevel,
     maps::{Array, HashMap, MapData, PerCpuArray, RingBuf},
-    programs::{SchedClassifier, TestRunOptions},
+    programs::{SchedClassifier, TcAttachType, TestRunOptions},
 };
 
 const KEY_BYTES: usize = size_of::<FlowKey>();
@@ -102,6 +102,24 @@ impl Kernel {
             return Err(anyhow!("the program decides about the packet: {}", result.return_value));
         }
         Ok(u64::try_from(result.duration.as_nanos())?)
+    }
+
+    /// Attaches the programs to an interface of the calling thread's network namespace, for as long as this lives.
+    pub(crate) fn attach(&mut self, interface: &str) -> Result<()> {
+        for (name, hook) in [("wire_ingress", TcAttachType::Ingress), ("wire_egress", TcAttachType::Egress)] {
+            let program: &mut SchedClassifier =
+                self.ebpf.program_mut(name).with_context(|| format!("no program {name}"))?.try_into()?;
+            program.attach(interface, hook).with_context(|| format!("attaching {name} to {interface}"))?;
+        }
+        Ok(())
+    }
+
+    /// Total run time in nanoseconds and number of runs, while statistics are on.
+    pub(crate) fn statistics(&self, program: &str) -> Result<(u64, u64)> {
+        let program: &SchedClassifier =
+            self.ebpf.program(program).with_context(|| format!("no program {program}"))?.try_into()?;
+        let info = program.info()?;
+        Ok((u64::try_from(info.run_time().as_nanos())?, info.run_count()))
     }
 
     /// Takes the records that are there.

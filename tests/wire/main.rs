@@ -4,10 +4,12 @@ mod kernel;
 mod model;
 mod packet;
 mod random;
+mod sockets;
 
 use std::time::{Duration, Instant};
 
 use ackbeat_abi::{Counter, Direction};
+use ackbeat_tests::{network::Network, process::run};
 use anyhow::{Result, anyhow};
 use kernel::Kernel;
 use model::{Case, Totals, Trouble, judge};
@@ -87,5 +89,79 @@ fn ten_thousand_sequences_through_the_loaded_programs() -> Result<()> {
     let dropped = many(&mut kernel, "dropped", 9_000..10_000, dropped)?;
     assert!(dropped.losses > 0);
     assert_eq!(kernel.counter(Counter::RecordsDropped)?, 0, "the ring was too small for the test");
+    Ok(())
+}
+
+/// Connections of real sockets, over a router, with and without loss.
+#[test]
+fn real_sockets_over_a_router() -> Result<()> {
+    let network = Network::create()?;
+    let mut kernel = Kernel::load()?;
+    kernel.watch(PORT)?;
+    network.host.run(|| kernel.attach("host0"))??;
+    let trouble = Trouble { frames_max: 30, payload_max: 200_000, segment_max: 65_000, ..CALM };
+    let calm = sockets::many(&network, &mut kernel, "no loss", 20_000..20_100, trouble)?;
+    assert!(calm.reported > 0);
+    run(
+        Some(&network.router),
+        "nft",
+        &["add rule inet ackbeat forward ip protocol tcp numgen random mod 100 < 5 drop"],
+    )?;
+    run(
+        Some(&network.router),
+        "nft",
+        &["add rule inet ackbeat forward ip6 nexthdr tcp numgen random mod 100 < 5 drop"],
+    )?;
+    sockets::many(&network, &mut kernel, "5 % loss", 20_100..20_140, trouble)?;
+    println!(
+        "buffers {}, data frames {}, repetitions {}, losses {}",
+        kernel.counter(Counter::WireBuffers)?,
+        kernel.counter(Counter::WireDataFrames)?,
+        kernel.counter(Counter::WireRetransmissions)?,
+        kernel.counter(Counter::WireLosses)?
+    );
+    Ok(())
+}
+
+/// What a packet costs. Prints figures; asserts only orders of magnitude, because the machine is shared.
+#[test]
+fn what_a_packet_costs() -> Result<()> {
+    let _statistics = aya::sys::enable_stats(aya::sys::Stats::RunTime)?;
+    let network = Network::create()?;
+    let mut kernel = Kernel::load()?;
+    let mut random = Random::new(1);
+    let packet = Packets::new(&mut random, PORT).build(&mut random, Direction::Egress, 1, 1, &[0; 1_000]);
+    let unwatched_ns = kernel.run("wire_egress", &packet, 1_000_000)?;
+    let mut other = packet.clone();
+    other[12..14].copy_from_slice(&[0x08, 0x06]);
+    let empty_ns = kernel.run("wire_egress", &other, 1_000_000)?;
+    println!(
+        "a packet of a port that nobody watches: {unwatched_ns} ns, of which {empty_ns} ns are the test run's own \
+         (ARP; 1,000,000 times)"
+    );
+    kernel.watch(PORT)?;
+    network.host.run(|| kernel.attach("host0"))??;
+
+    let mut large = vec![0x82, 127, 0, 0, 0, 0, 0, 0x10, 0, 0];
+    large.resize(10 + 0x10_0000, 0);
+    let mut small = vec![0x82, 64];
+    small.resize(66, 0);
+    for (label, frame) in [("1 MiB frames", large), ("66-byte frames", small)] {
+        let data_frames = kernel.counter(Counter::WireDataFrames)?;
+        let (out_before, in_before) = (kernel.statistics("wire_egress")?, kernel.statistics("wire_ingress")?);
+        sockets::bulk(&network, &mut kernel, &frame, 64 << 20)?;
+        let (out, into) = (kernel.statistics("wire_egress")?, kernel.statistics("wire_ingress")?);
+        let (out_ns, out_runs) = (out.0 - out_before.0, out.1 - out_before.1);
+        println!(
+            "{label}: {out_runs} buffers out of {} bytes in the mean, {} ns each, {:.1} frames each; \
+             {} ACKs in, {} ns each",
+            (64 << 20) / out_runs,
+            out_ns / out_runs,
+            (kernel.counter(Counter::WireDataFrames)? - data_frames) as f64 / out_runs as f64,
+            into.1 - in_before.1,
+            (into.0 - in_before.0) / (into.1 - in_before.1),
+        );
+    }
+    assert!(unwatched_ns < 2_000, "{unwatched_ns} ns for a packet that nobody watches");
     Ok(())
 }

@@ -135,21 +135,23 @@ pub(super) fn continues(flow: &FlowKey, seq: u32) -> bool {
 }
 
 /// Sends the head that ends at `end_seq`, or that was cut, and forgets it. Returns the sequence number after its blank
-/// line, where the head holds one.
+/// line, and `end_seq` where that is not known.
+///
+/// No `Option`: the compiler compares the number also where there is none, and the verifier says "R2 !read_ok".
 #[inline(always)]
-pub(super) fn take(flow: &FlowKey, cookie: u64, end_seq: u32) -> Option<u32> {
+pub(super) fn take(flow: &FlowKey, cookie: u64, end_seq: u32) -> u32 {
     let Some(kept) = HEADS.get_ptr_mut(flow) else {
         count(Counter::HeadsMissing);
-        return None;
+        return end_seq;
     };
     // SAFETY: as in `keep`.
     unsafe {
         let kept_bytes = (*kept).kept_bytes;
         let seq = (*kept).seq;
-        let whole = seq.wrapping_add(kept_bytes) == end_seq;
-        let cut = kept_bytes >= HEAD_MAX_BYTES as u32;
-        let mut end = None;
-        if whole || cut {
+        // 0, or 1 where the peer closed its direction right after the request: a FIN takes a sequence number.
+        let beyond = end_seq.wrapping_sub(seq).wrapping_sub(kept_bytes);
+        let mut end = end_seq;
+        if beyond <= 1 || kept_bytes >= HEAD_MAX_BYTES as u32 {
             let record = &raw mut (*kept).record;
             (*record).header = Header {
                 kind: RecordKind::UpgradeHead.number(),
@@ -166,8 +168,9 @@ pub(super) fn take(flow: &FlowKey, cookie: u64, end_seq: u32) -> Option<u32> {
             }
             let mut search = Searching { kept, position: 0, matched: 0 };
             bpf_loop(HEAD_MAX_BYTES as u32, search_blank_line as *mut c_void, (&raw mut search).cast(), 0);
-            if search.matched == 4 {
-                end = Some(seq.wrapping_add(search.position));
+            if search.matched == 4 && search.position < kept_bytes {
+                // Bytes behind the blank line: the client did not wait for its answer.
+                end = seq.wrapping_add(search.position);
             }
         } else {
             count(Counter::HeadsMissing);

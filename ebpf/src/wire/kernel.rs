@@ -169,7 +169,7 @@ impl Environment for Kernel {
     }
 
     #[inline(always)]
-    fn take_head(&mut self, end_seq: u32) -> Option<u32> {
+    fn take_head(&mut self, end_seq: u32) -> u32 {
         heads::take(&self.packet().flow, self.packet().cookie, end_seq)
     }
 

@@ -259,7 +259,7 @@ fn upgrade<E: Environment>(environment: &mut E, flow: &mut FlowState, segment: &
 
     let head_end = environment.take_head(segment.ack_seq);
     let early = flow.ingress.started != 0 && before(segment.ack_seq, flow.ingress.expected_seq);
-    let hidden = matches!(head_end, Some(end) if end != segment.ack_seq);
+    let hidden = head_end != segment.ack_seq;
     if !early {
         flow.ingress.expected_seq = segment.ack_seq;
     }

@@ -124,9 +124,10 @@ pub trait Environment {
     /// Whether a request's head is kept that ends at `seq`.
     fn continues_head(&mut self, seq: u32) -> bool;
 
-    /// The upgrade happened. Reports the request's head if one is kept that ends at `end_seq` (or that was cut), and
-    /// forgets it. Returns the sequence number after its blank line, where that is known.
-    fn take_head(&mut self, end_seq: u32) -> Option<u32>;
+    /// The upgrade happened. Reports the request's head if one is kept that ends at `end_seq`, before it by a FIN, or
+    /// that was cut; and forgets it. Returns the sequence number after its blank line if bytes follow it that came
+    /// before the answer, else `end_seq`.
+    fn take_head(&mut self, end_seq: u32) -> u32;
 
     /// A whole control frame at its exact position.
     fn control_frame(&mut self, frame: &ControlFrame<'_>);
