@@ -13,6 +13,20 @@
 #![no_std]
 #![no_main]
 #![cfg_attr(target_arch = "bpf", feature(asm_experimental_arch))]
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "members are read as 64 bits and are as narrow as what they are written to; a conversion that can fail would \
+              bring a branch and a panic into each of them"
+)]
+#![expect(
+    clippy::needless_pass_by_value,
+    reason = "the attributes of aya-ebpf hand the context over by value"
+)]
+#![expect(
+    clippy::needless_borrows_for_generic_args,
+    reason = "a key that is moved is copied, on a stack of 512 bytes"
+)]
 
 mod flow;
 mod lifecycle;
@@ -29,7 +43,6 @@ mod wire;
 #[unsafe(no_mangle)]
 static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";
 
-#[cfg(target_arch = "bpf")]
 #[panic_handler]
 fn panic(_info: &core::panic::PanicInfo<'_>) -> ! {
     loop {}
