@@ -1,0 +1,288 @@
+//! Every setting, in one place: command line over environment over file over default.
+//!
+//! `sidecar/CONFIGURATION.md` is the reference; [`reference::render`] writes it from the table
+//! [`reference::SETTINGS`], and tests hold the table, the structs here and that page together.
+
+mod environment;
+mod layer;
+pub mod reference;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ackbeat_liveness::Policy;
+
+pub use environment::Environment;
+pub use layer::{ExportLayer, Layer, LogLayer, RecordingLayer, ShutdownLayer, ThresholdsLayer};
+
+use crate::source::Ports;
+
+macro_rules! words {
+    ($(#[$meta:meta])* $name:ident { $($(#[$variant_meta:meta])* $variant:ident = $word:literal),+ $(,)? }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, clap::ValueEnum)]
+        pub enum $name {
+            $($(#[$variant_meta])* #[serde(rename = $word)] #[value(name = $word)] $variant),+
+        }
+        impl $name {
+            /// The word for it in settings.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $word),+ }
+            }
+            /// Every word.
+            pub const WORDS: &[&str] = &[$($word),+];
+        }
+    };
+}
+
+words! {
+    /// How evidence is to be gathered.
+    ModeChoice {
+        /// eBPF; `inet_diag` instead where this *kernel* cannot do it. Missing privileges are an error.
+        Auto = "auto",
+        /// eBPF or nothing.
+        Ebpf = "ebpf",
+        /// Netlink `inet_diag` only: needs no capability.
+        SockDiag = "sock-diag",
+    }
+}
+
+words! {
+    /// A set of thresholds.
+    PolicyName {
+        /// [`Policy::default_policy`].
+        Default = "default",
+        /// [`Policy::fast_policy`].
+        Fast = "fast",
+    }
+}
+
+impl PolicyName {
+    /// The thresholds of this name.
+    #[must_use]
+    pub const fn policy(self) -> Policy {
+        match self {
+            Self::Default => Policy::default_policy(),
+            Self::Fast => Policy::fast_policy(),
+        }
+    }
+}
+
+words! {
+    /// How log lines look.
+    LogFormat {
+        /// For people.
+        Text = "text",
+        /// One JSON object a line.
+        Json = "json",
+    }
+}
+
+words! {
+    /// How much is logged.
+    LogLevel {
+        /// Nothing.
+        Off = "off",
+        /// Errors.
+        Error = "error",
+        /// And warnings.
+        Warn = "warn",
+        /// And one line for each close.
+        Info = "info",
+        /// And every verdict change.
+        Debug = "debug",
+        /// And everything.
+        Trace = "trace",
+    }
+}
+
+/// Every setting, resolved.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// Which ports are watched.
+    pub ports: Ports,
+    /// How evidence is to be gathered.
+    pub mode: ModeChoice,
+    /// Name of the thresholds.
+    pub policy_name: PolicyName,
+    /// The thresholds, single ones overridden.
+    pub policy: Policy,
+    /// Where and how much is recorded.
+    pub recording: RecordingSettings,
+    /// Logging.
+    pub log: LogSettings,
+    /// Export of spans; the rest comes from the standard `OTEL_*` variables.
+    pub export: ExportSettings,
+    /// How it stops.
+    pub shutdown: ShutdownSettings,
+}
+
+/// Where and how much is recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordingSettings {
+    /// The file; nothing is recorded without one.
+    pub file: Option<PathBuf>,
+    /// The recording stops growing here, in bytes.
+    pub max_bytes: u64,
+}
+
+/// Logging.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogSettings {
+    /// How much; `None` leaves it to `RUST_LOG`, `OTEL_LOG_LEVEL` and the default, `info`.
+    pub level: Option<LogLevel>,
+    /// How the lines look.
+    pub format: LogFormat,
+}
+
+/// Export of spans.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExportSettings {
+    /// ackbeat's own work is traced too (start, discovery, drain).
+    pub own_spans: bool,
+}
+
+/// How it stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShutdownSettings {
+    /// How long closes that are being watched may still be watched.
+    pub drain: Duration,
+    /// How long the last spans may take to be exported.
+    pub flush: Duration,
+}
+
+/// A setting is wrong. The message names it.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("config file {path}: {cause}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        cause: std::io::Error,
+    },
+    /// The file is not YAML, has an unknown key, or a value of the wrong kind.
+    #[error("config file {path}{place}: {message}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// `, line 3, column 5`, where known.
+        place: String,
+        /// What is wrong, with the key's name.
+        message: String,
+    },
+    /// An `ACKBEAT_` variable that means nothing.
+    #[error("unknown environment variable {name}{suggestion}; CONFIGURATION.md lists every setting")]
+    UnknownVariable {
+        /// Its name.
+        name: String,
+        /// ` (did you mean …?)`, or nothing.
+        suggestion: String,
+    },
+    /// A value that does not fit its setting.
+    #[error("{name}: {value:?} is not {expected}")]
+    Value {
+        /// The setting, as the user wrote it: key, flag or variable.
+        name: String,
+        /// The value.
+        value: String,
+        /// What it must be.
+        expected: String,
+    },
+}
+
+impl Settings {
+    /// Resolves every setting.
+    ///
+    /// `config_file` is the file that the command line names; without one `ACKBEAT_CONFIG` is looked up.
+    ///
+    /// # Errors
+    /// [`ConfigError`], which names the setting.
+    pub fn load(
+        command_line: Layer,
+        config_file: Option<&Path>,
+        environment: &Environment,
+    ) -> Result<Self, ConfigError> {
+        let from_environment = environment.layer()?;
+        let config_file = config_file.map(Path::to_path_buf).or_else(|| environment.config_file());
+        let from_file = match &config_file {
+            Some(path) => layer::read_file(path)?,
+            None => Layer::default(),
+        };
+        Self::resolve(from_file.overridden_by(from_environment).overridden_by(command_line))
+    }
+
+    /// Fills the defaults in and checks the ranges.
+    ///
+    /// # Errors
+    /// [`ConfigError::Value`] for a value out of its range.
+    pub fn resolve(layer: Layer) -> Result<Self, ConfigError> {
+        let ports = match layer.ports {
+            None => Ports::Listening,
+            Some(ports) => {
+                if ports.is_empty() || ports.contains(&0) {
+                    return Err(ConfigError::Value {
+                        name: "ports".to_owned(),
+                        value: format!("{ports:?}"),
+                        expected:
+                            "a list of ports from 1 to 65535 (leave it out to watch every listening port)"
+                                .to_owned(),
+                    });
+                }
+                Ports::Listed(ports)
+            }
+        };
+        let policy_name = layer.policy.unwrap_or(PolicyName::Default);
+        let policy = layer.thresholds.unwrap_or_default().applied_to(policy_name.policy());
+        check_policy(&policy)?;
+        let recording = layer.recording.unwrap_or_default();
+        let log = layer.log.unwrap_or_default();
+        let export = layer.export.unwrap_or_default();
+        let shutdown = layer.shutdown.unwrap_or_default();
+        let settings = Self {
+            ports,
+            mode: layer.mode.unwrap_or(ModeChoice::Auto),
+            policy_name,
+            policy,
+            recording: RecordingSettings {
+                file: recording.file,
+                max_bytes: recording.max_bytes.unwrap_or(256 * 1024 * 1024),
+            },
+            log: LogSettings { level: log.level, format: log.format.unwrap_or(LogFormat::Text) },
+            export: ExportSettings { own_spans: export.own_spans.unwrap_or(false) },
+            shutdown: ShutdownSettings {
+                drain: Duration::from_millis(shutdown.drain_ms.unwrap_or(3_000)),
+                flush: Duration::from_millis(shutdown.flush_ms.unwrap_or(5_000)),
+            },
+        };
+        at_least("recording.max_bytes", settings.recording.max_bytes, 4096)?;
+        Ok(settings)
+    }
+}
+
+fn check_policy(policy: &Policy) -> Result<(), ConfigError> {
+    at_least("thresholds.fresh_ms", policy.fresh_ms, 1)?;
+    at_least("thresholds.pong_budget_ms", policy.pong_budget_ms, 1)?;
+    at_least("thresholds.unreachable_retransmits", u64::from(policy.unreachable_retransmits), 1)?;
+    at_least("thresholds.progress_window_ms", policy.progress_window_ms, 1)?;
+    at_least("thresholds.postmortem_window_ms", policy.postmortem_window_ms, 1)?;
+    // A pass of the sampler costs milliseconds: below this it would run without a break.
+    at_least("thresholds.sample_interval_ms", policy.sample_interval_ms, 20)?;
+    at_least("thresholds.late_tick_ms", policy.late_tick_ms, 1)
+}
+
+fn at_least(name: &str, value: u64, minimum: u64) -> Result<(), ConfigError> {
+    if value < minimum {
+        return Err(ConfigError::Value {
+            name: name.to_owned(),
+            value: value.to_string(),
+            expected: format!("at least {minimum}"),
+        });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

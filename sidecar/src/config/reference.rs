@@ -1,0 +1,294 @@
+//! The one table of settings, and the page that is made from it.
+
+use std::fmt::Write as _;
+
+use super::{LogFormat, LogLevel, ModeChoice, PolicyName};
+
+/// What a value looks like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ValueKind {
+    /// Ports, separated by commas (a list in YAML).
+    Ports,
+    /// One of these words.
+    Word(&'static [&'static str]),
+    /// A file.
+    Path,
+    /// `true` or `false`.
+    Bool,
+    /// A whole number up to 255.
+    Count8,
+    /// A whole number of milliseconds.
+    Milliseconds,
+    /// A whole number of bytes.
+    Bytes,
+}
+
+impl ValueKind {
+    /// What a value must be, for messages and the reference.
+    #[must_use]
+    pub fn expected(self) -> String {
+        match self {
+            Self::Ports => "a list of ports from 1 to 65535, separated by commas".to_owned(),
+            Self::Word(words) => format!("one of {}", words.join(", ")),
+            Self::Path => "a file name".to_owned(),
+            Self::Bool => "true or false".to_owned(),
+            Self::Count8 => "a whole number from 0 to 255".to_owned(),
+            Self::Milliseconds => "a whole number of milliseconds".to_owned(),
+            Self::Bytes => "a whole number of bytes".to_owned(),
+        }
+    }
+}
+
+/// One setting.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    /// Its key in the YAML file, sections separated by points.
+    pub key: &'static str,
+    /// Its flag on the command line, where it has one.
+    pub flag: Option<&'static str>,
+    /// What its value looks like.
+    pub kind: ValueKind,
+    /// Its default, as text.
+    pub default: &'static str,
+    /// What it means.
+    pub meaning: &'static str,
+}
+
+impl Setting {
+    /// Its environment variable.
+    #[must_use]
+    pub fn variable(&self) -> String {
+        format!("ACKBEAT_{}", self.key.replace('.', "_").to_uppercase())
+    }
+}
+
+const OF_POLICY: &str = "of the policy";
+
+const fn threshold(key: &'static str, kind: ValueKind, meaning: &'static str) -> Setting {
+    Setting { key, flag: None, kind, default: OF_POLICY, meaning }
+}
+
+/// Every setting.
+pub const SETTINGS: &[Setting] = &[
+    Setting {
+        key: "ports",
+        flag: Some("--ports"),
+        kind: ValueKind::Ports,
+        default: "every listening port, now or later",
+        meaning: "Listening ports whose connections are watched.",
+    },
+    Setting {
+        key: "mode",
+        flag: Some("--mode"),
+        kind: ValueKind::Word(ModeChoice::WORDS),
+        default: "auto",
+        meaning: "How evidence is gathered. `ebpf` needs `CAP_BPF`, `CAP_PERFMON` and `CAP_NET_ADMIN`. `sock-diag` needs \
+                  none, and knows no heartbeats and no closing process. `auto` is `ebpf`, except on a kernel that cannot \
+                  do it: there it is `sock-diag`. A missing privilege is never papered over: `auto` stops with exit code 3.",
+    },
+    Setting {
+        key: "policy",
+        flag: Some("--policy"),
+        kind: ValueKind::Word(PolicyName::WORDS),
+        default: "default",
+        meaning: "The thresholds. `default` prefers to keep a connection, `fast` prefers to know first.",
+    },
+    threshold("thresholds.fresh_ms", ValueKind::Milliseconds, "Evidence that is at most this old is fresh."),
+    threshold(
+        "thresholds.pong_budget_ms",
+        ValueKind::Milliseconds,
+        "A Pong is in time for this long after its Ping was acknowledged.",
+    ),
+    threshold(
+        "thresholds.unreachable_retransmits",
+        ValueKind::Count8,
+        "`unreachable` needs this many unanswered retransmission timeouts, and …",
+    ),
+    threshold(
+        "thresholds.unreachable_floor_ms",
+        ValueKind::Milliseconds,
+        "… nothing from the peer for this long while data was outstanding.",
+    ),
+    threshold(
+        "thresholds.unreachable_after_ms",
+        ValueKind::Milliseconds,
+        "`unreachable` justifies a kill once nothing came for this long.",
+    ),
+    threshold(
+        "thresholds.silent_after_ms",
+        ValueKind::Milliseconds,
+        "`silent` justifies a kill once the oldest unanswered Ping was acknowledged this long ago.",
+    ),
+    threshold(
+        "thresholds.stalled_after_ms",
+        ValueKind::Milliseconds,
+        "`stalled` justifies a kill once the peer's application showed no progress for this long.",
+    ),
+    threshold(
+        "thresholds.min_progress_bytes",
+        ValueKind::Bytes,
+        "Less progress than this in `thresholds.progress_window_ms` does not hold a connection.",
+    ),
+    threshold(
+        "thresholds.progress_window_ms",
+        ValueKind::Milliseconds,
+        "The window for `thresholds.min_progress_bytes`.",
+    ),
+    threshold(
+        "thresholds.postmortem_window_ms",
+        ValueKind::Milliseconds,
+        "How long a socket is watched after the host closed it.",
+    ),
+    threshold(
+        "thresholds.sample_interval_ms",
+        ValueKind::Milliseconds,
+        "While something is outstanding, sockets are sampled this often; at least 20.",
+    ),
+    threshold(
+        "thresholds.late_tick_ms",
+        ValueKind::Milliseconds,
+        "A tick that comes this late opens new windows and expires none.",
+    ),
+    Setting {
+        key: "recording.file",
+        flag: Some("--record"),
+        kind: ValueKind::Path,
+        default: "none",
+        meaning: "Everything that the engine was told goes to this file, for `ackbeat replay`. It holds addresses, ports, \
+                  the paths of upgrade requests, Close reasons and the payloads of heartbeats; no other payload.",
+    },
+    Setting {
+        key: "recording.max_bytes",
+        flag: None,
+        kind: ValueKind::Bytes,
+        default: "268435456",
+        meaning: "The recording stops at this size; what no longer fits is counted. At least 4096.",
+    },
+    Setting {
+        key: "log.level",
+        flag: None,
+        kind: ValueKind::Word(LogLevel::WORDS),
+        default: "`RUST_LOG`, else `OTEL_LOG_LEVEL`, else info",
+        meaning: "How much is logged, on standard error.",
+    },
+    Setting {
+        key: "log.format",
+        flag: None,
+        kind: ValueKind::Word(LogFormat::WORDS),
+        default: "text",
+        meaning: "How log lines look.",
+    },
+    Setting {
+        key: "export.own_spans",
+        flag: None,
+        kind: ValueKind::Bool,
+        default: "false",
+        meaning: "ackbeat's own work (start, discovery, drain) is traced too.",
+    },
+    Setting {
+        key: "shutdown.drain_ms",
+        flag: None,
+        kind: ValueKind::Milliseconds,
+        default: "3000",
+        meaning: "After SIGTERM, closes whose post-mortem runs are watched for at most this long.",
+    },
+    Setting {
+        key: "shutdown.flush_ms",
+        flag: None,
+        kind: ValueKind::Milliseconds,
+        default: "5000",
+        meaning: "And the last spans may take this long to be exported. Keep both together below the pod's grace period.",
+    },
+];
+
+/// Standard variables of OpenTelemetry that are honoured, and how.
+pub const OTEL_VARIABLES: &[(&str, &str)] = &[
+    ("`OTEL_SDK_DISABLED`", "`true`: no spans at all"),
+    (
+        "`OTEL_TRACES_EXPORTER`",
+        "`otlp`, `console` or `none`. Default: `otlp` if an endpoint is set, else `console`: one JSON object a line on \
+         standard output",
+    ),
+    ("`OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`", "where spans go"),
+    (
+        "`OTEL_EXPORTER_OTLP_PROTOCOL`, `OTEL_EXPORTER_OTLP_TRACES_PROTOCOL`",
+        "`grpc` or `http/protobuf` (default)",
+    ),
+    ("`OTEL_EXPORTER_OTLP_HEADERS`, `OTEL_EXPORTER_OTLP_TRACES_HEADERS`", "`name=value,…`; never logged"),
+    ("`OTEL_EXPORTER_OTLP_TIMEOUT`, `OTEL_EXPORTER_OTLP_TRACES_TIMEOUT`", "milliseconds, default 10000"),
+    (
+        "`OTEL_EXPORTER_OTLP_CERTIFICATE`, `OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE`",
+        "file of trusted certificates (PEM); without it the system's",
+    ),
+    (
+        "`OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`",
+        "the resource; `service.name` is `ackbeat` by default",
+    ),
+    ("`OTEL_TRACES_SAMPLER`, `OTEL_TRACES_SAMPLER_ARG`", "default `parentbased_always_on`"),
+    (
+        "`OTEL_BSP_SCHEDULE_DELAY`, `OTEL_BSP_MAX_QUEUE_SIZE`, `OTEL_BSP_MAX_EXPORT_BATCH_SIZE`",
+        "the queue of spans. The console's default delay is 200 ms",
+    ),
+    ("`OTEL_LOG_LEVEL`, `RUST_LOG`", "how much is logged; `log.level` is stronger, then `RUST_LOG`"),
+];
+
+/// The page `CONFIGURATION.md`.
+#[must_use]
+pub fn render() -> String {
+    let mut page = String::from(
+        "# Settings of the sidecar\n\n\
+         Every setting is a key of the YAML file (`--config FILE` or `ACKBEAT_CONFIG`), an environment variable, and in part a\n\
+         flag. The command line is stronger than the environment, the environment than the file, the file than the default.\n\
+         An unknown key or an unknown `ACKBEAT_` variable stops the start with exit code 2 and its name.\n\n\
+         This page is written from `src/config/reference.rs`; a test holds both together\n\
+         (`UPDATE_REFERENCE=1 cargo test -p ackbeat config` writes it anew).\n\n",
+    );
+    for setting in SETTINGS {
+        let flag = setting.flag.map(|flag| format!(", flag `{flag}`")).unwrap_or_default();
+        // Writing to a string cannot fail.
+        let _ = write!(
+            page,
+            "## `{}`\n\nVariable `{}`{}. Value: {}. Default: {}.\n\n{}\n\n",
+            setting.key,
+            setting.variable(),
+            flag,
+            setting.kind.expected(),
+            setting.default,
+            setting.meaning
+        );
+    }
+    page.push_str("## The policies\n\n| threshold | default | fast |\n|---|---|---|\n");
+    for (name, default, fast) in policy_rows() {
+        let _ = writeln!(page, "| `{name}` | {default} | {fast} |");
+    }
+    page.push_str(
+        "\n## OpenTelemetry's variables\n\nA bad value is warned about and ignored.\n\n| variable | meaning |\n|---|---|\n",
+    );
+    for (variable, meaning) in OTEL_VARIABLES {
+        let _ = writeln!(page, "| {variable} | {meaning} |");
+    }
+    page.push_str(
+        "\n## Example\n\n```yaml\nports: [8080, 9090]\nmode: auto\npolicy: fast\nthresholds:\n  stalled_after_ms: 45000\n\
+         recording:\n  file: /var/lib/ackbeat/today.jsonl\nlog:\n  format: json\n```\n",
+    );
+    page
+}
+
+/// Each threshold with its value under both policies.
+fn policy_rows() -> Vec<(String, String, String)> {
+    let values = |name: PolicyName| match serde_json::to_value(name.policy()) {
+        Ok(serde_json::Value::Object(values)) => values,
+        _ => serde_json::Map::new(),
+    };
+    let (default, fast) = (values(PolicyName::Default), values(PolicyName::Fast));
+    SETTINGS
+        .iter()
+        .filter_map(|setting| setting.key.strip_prefix("thresholds."))
+        .map(|name| {
+            let cell = |values: &serde_json::Map<String, serde_json::Value>| {
+                values.get(name).map(ToString::to_string).unwrap_or_default()
+            };
+            (name.to_owned(), cell(&default), cell(&fast))
+        })
+        .collect()
+}
