@@ -1,0 +1,149 @@
+//! What the engine decides, told to people and backends.
+
+use std::sync::Arc;
+
+use ackbeat_liveness::{CloseInitiator, CloseRecord, Output, VerdictChange};
+use opentelemetry_sdk::trace::SdkTracer;
+use tracing::{debug, info, warn};
+
+use super::attributes;
+use super::pipeline::{SpanCounts, SpanTotals};
+use super::spans;
+use super::wall_clock::WallClock;
+use crate::driver::{Housekeeping, Sink};
+use crate::source::{Mode, SourceCounters};
+
+/// Emits spans and log lines. Nothing in it waits.
+pub struct Telemetry {
+    tracer: SdkTracer,
+    mode: Mode,
+    counts: Arc<SpanCounts>,
+    reported_spans: SpanTotals,
+    reported: Housekeeping,
+}
+
+impl Telemetry {
+    /// For spans through `tracer`, whose fate `counts` knows.
+    #[must_use]
+    pub fn new(tracer: SdkTracer, mode: Mode, counts: Arc<SpanCounts>) -> Self {
+        Self {
+            tracer,
+            mode,
+            counts,
+            reported_spans: SpanTotals::default(),
+            reported: Housekeeping::default(),
+        }
+    }
+
+    fn closed(&self, record: &CloseRecord) {
+        let emitted = spans::emit(&self.tracer, record, self.mode, &WallClock::now());
+        let context = emitted.host_close.as_ref().unwrap_or(&emitted.root);
+        let (trace_id, span_id) = (context.trace_id(), context.span_id());
+        let heartbeat = &record.assessed.heartbeat;
+        let queue_bytes = record.snapshot.as_ref().and_then(|snapshot| snapshot.send_queue_bytes);
+        // Names that processes choose may hold anything: escaped, they cannot forge a line.
+        let process = record.process.as_ref().map(|process| process.command.escape_debug().to_string());
+        macro_rules! line {
+            ($level:ident, $message:literal) => {
+                $level!(
+                    target: "ackbeat::close",
+                    kind = record.kind.as_str(),
+                    initiator = record.initiator.as_str(),
+                    method = record.method.map(|method| method.as_str()),
+                    verdict = record.assessed.verdict.as_str(),
+                    rung = record.assessed.rung.as_str(),
+                    assessment = record.assessment.map(|assessment| assessment.as_str()),
+                    postmortem = record.postmortem.map(|postmortem| postmortem.as_str()),
+                    false_kill = attributes::false_kill(record),
+                    peer_address = %record.endpoints.peer_address.to_canonical(),
+                    peer_port = record.endpoints.peer_port,
+                    local_port = record.endpoints.local_port,
+                    lifetime_ms =
+                        (!record.preexisting).then(|| record.closed_at.ms_since(record.opened_at)),
+                    interval_ms = heartbeat.interval_ms,
+                    missed = heartbeat.missed,
+                    ping_location = heartbeat.ping_location.as_str(),
+                    send_queue_bytes = queue_bytes,
+                    ws_code = record.close_code,
+                    process,
+                    pid = record.process.as_ref().map(|process| process.pid),
+                    %trace_id,
+                    %span_id,
+                    $message
+                )
+            };
+        }
+        if attributes::is_host_close(record) {
+            line!(info, "this side closed");
+        } else if record.still_open {
+            debug!(target: "ackbeat::close", connection = record.connection.0, "left open: the sidecar stops");
+        } else if record.initiator == CloseInitiator::Unknown {
+            line!(debug, "closed, nobody saw by whom");
+        } else {
+            line!(debug, "the peer closed");
+        }
+    }
+}
+
+impl Sink for Telemetry {
+    fn output(&mut self, output: &Output) {
+        match output {
+            Output::VerdictChanged(VerdictChange { connection, from, to, rung, kill_justified, .. }) => {
+                debug!(
+                    target: "ackbeat::verdict",
+                    connection = connection.0,
+                    from = from.as_str(),
+                    to = to.as_str(),
+                    rung = rung.as_str(),
+                    kill_justified,
+                    "verdict changed"
+                );
+            }
+            Output::Closing { connection, initiator, .. } => debug!(
+                target: "ackbeat::close",
+                connection = connection.0,
+                initiator = initiator.as_str(),
+                "closing"
+            ),
+            Output::Closed(record) => self.closed(record),
+        }
+    }
+
+    fn housekeeping(&mut self, now: &Housekeeping) {
+        let spans = self.counts.totals();
+        if spans.dropped > self.reported_spans.dropped || spans.failed > self.reported_spans.failed {
+            warn!(
+                target: "ackbeat::loss",
+                dropped = spans.dropped,
+                failed = spans.failed,
+                exported = spans.exported,
+                waiting = spans.waiting,
+                "spans were lost on their way out"
+            );
+        }
+        if lost(&now.source) > lost(&self.reported.source) {
+            warn!(
+                target: "ackbeat::loss",
+                records_sent = now.source.records_sent,
+                records_seen = now.source.records_seen,
+                records_dropped = now.source.records_dropped,
+                records_rejected = now.source.records_rejected,
+                flows_rejected = now.source.flows_rejected,
+                "kernel records were lost; verdicts that would need them are unknown"
+            );
+        }
+        if now.recording_lost > self.reported.recording_lost {
+            warn!(
+                target: "ackbeat::loss",
+                lines = now.recording_lost,
+                "lines are missing from the recording"
+            );
+        }
+        self.reported_spans = spans;
+        self.reported = now.clone();
+    }
+}
+
+const fn lost(counters: &SourceCounters) -> u64 {
+    counters.records_dropped + counters.records_rejected + counters.flows_rejected
+}

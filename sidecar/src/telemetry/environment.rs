@@ -1,0 +1,309 @@
+//! The standard `OTEL_*` variables (OpenTelemetry specification, "Environment Variable Specification").
+//!
+//! A value that makes no sense is warned about and ignored, as the specification asks. The resource, the sampler, the
+//! span limits and the OTLP headers are read by the SDK itself from the same variables.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What the variables ask for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Where spans go; nowhere if empty.
+    pub exporters: Vec<ExporterPlan>,
+    /// `OTEL_BSP_SCHEDULE_DELAY`; `None` leaves it to the exporter.
+    pub schedule_delay: Option<Duration>,
+    /// `OTEL_BSP_MAX_QUEUE_SIZE`, in spans.
+    pub max_queue_size: usize,
+    /// `OTEL_BSP_MAX_EXPORT_BATCH_SIZE`, in spans.
+    pub max_export_batch_size: usize,
+    /// What was ignored, and why.
+    pub warnings: Vec<String>,
+}
+
+/// One exporter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ExporterPlan {
+    /// JSON lines on standard output.
+    Console,
+    /// OTLP.
+    Otlp(OtlpPlan),
+}
+
+/// The OTLP exporter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OtlpPlan {
+    /// gRPC or HTTP.
+    pub protocol: OtlpProtocol,
+    /// The URL, with the path where the protocol has one.
+    pub endpoint: String,
+    /// For one export, retries included.
+    pub timeout: Duration,
+    /// File of trusted certificates.
+    pub certificate: Option<PathBuf>,
+}
+
+/// How OTLP is spoken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OtlpProtocol {
+    /// `grpc`
+    Grpc,
+    /// `http/protobuf`
+    HttpProtobuf,
+}
+
+const DEFAULT_TIMEOUT_MS: u64 = 10_000;
+
+impl Plan {
+    /// Reads the variables of this process.
+    #[must_use]
+    pub fn of_process() -> Self {
+        Self::read(|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
+    }
+
+    /// Reads variables through `lookup`.
+    pub fn read(lookup: impl Fn(&str) -> Option<String>) -> Self {
+        let mut reader = Reader {
+            // An empty variable counts as unset.
+            lookup: &|name| {
+                lookup(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
+            },
+            warnings: Vec::new(),
+        };
+        let disabled = reader
+            .parsed("OTEL_SDK_DISABLED", "true or false", |value| match value.to_ascii_lowercase().as_str() {
+                "true" => Some(true),
+                "false" => Some(false),
+                _ => None,
+            })
+            .unwrap_or(false);
+        let exporters = if disabled { Vec::new() } else { reader.exporters() };
+        reader.check_pairs("OTEL_RESOURCE_ATTRIBUTES");
+        reader.check_pairs("OTEL_EXPORTER_OTLP_HEADERS");
+        reader.check_pairs("OTEL_EXPORTER_OTLP_TRACES_HEADERS");
+        let max_queue_size = reader.count("OTEL_BSP_MAX_QUEUE_SIZE").unwrap_or(2_048);
+        let max_export_batch_size =
+            reader.count("OTEL_BSP_MAX_EXPORT_BATCH_SIZE").unwrap_or(512).min(max_queue_size);
+        let schedule_delay = reader.milliseconds("OTEL_BSP_SCHEDULE_DELAY");
+        Self { exporters, schedule_delay, max_queue_size, max_export_batch_size, warnings: reader.warnings }
+    }
+}
+
+struct Reader<'a> {
+    lookup: &'a dyn Fn(&str) -> Option<String>,
+    warnings: Vec<String>,
+}
+
+impl Reader<'_> {
+    fn parsed<T>(&mut self, name: &str, expected: &str, parse: impl Fn(&str) -> Option<T>) -> Option<T> {
+        let value = (self.lookup)(name)?;
+        let parsed = parse(&value);
+        if parsed.is_none() {
+            self.warnings.push(format!("{name}={value:?} is ignored: it is not {expected}"));
+        }
+        parsed
+    }
+
+    fn count(&mut self, name: &str) -> Option<usize> {
+        self.parsed(name, "a whole number from 1 to 1000000", |value| {
+            value.parse().ok().filter(|count| (1..=1_000_000).contains(count))
+        })
+    }
+
+    fn milliseconds(&mut self, name: &str) -> Option<Duration> {
+        self.parsed(name, "a whole number of milliseconds", |value| {
+            value.parse().ok().map(Duration::from_millis)
+        })
+    }
+
+    /// The variable for traces, or else the one for every signal.
+    fn signal<T>(
+        &mut self,
+        suffix: &str,
+        mut parse: impl FnMut(&mut Self, &str) -> Option<T>,
+    ) -> Option<(T, bool)> {
+        let specific = parse(self, &format!("OTEL_EXPORTER_OTLP_TRACES_{suffix}")).map(|value| (value, true));
+        specific.or_else(|| parse(self, &format!("OTEL_EXPORTER_OTLP_{suffix}")).map(|value| (value, false)))
+    }
+
+    fn exporters(&mut self) -> Vec<ExporterPlan> {
+        let otlp = self.otlp();
+        let names = self.parsed("OTEL_TRACES_EXPORTER", "a list of otlp, console, none", |value| {
+            value
+                .split(',')
+                .map(str::trim)
+                .map(|name| ["otlp", "console", "none"].into_iter().find(|known| *known == name))
+                .collect::<Option<Vec<_>>>()
+        });
+        match names {
+            Some(names) if names.contains(&"none") => Vec::new(),
+            Some(names) => {
+                let mut plans = Vec::new();
+                if names.contains(&"otlp") {
+                    plans.push(ExporterPlan::Otlp(
+                        otlp.unwrap_or_else(|protocol| self.otlp_to_default(protocol)),
+                    ));
+                }
+                if names.contains(&"console") {
+                    plans.push(ExporterPlan::Console);
+                }
+                plans
+            }
+            None => vec![otlp.map_or(ExporterPlan::Console, ExporterPlan::Otlp)],
+        }
+    }
+
+    /// The OTLP exporter, if an endpoint is set; else the protocol alone.
+    fn otlp(&mut self) -> Result<OtlpPlan, OtlpProtocol> {
+        let protocol = self
+            .signal("PROTOCOL", |reader, name| {
+                reader.parsed(name, "grpc or http/protobuf", |value| match value {
+                    "grpc" => Some(OtlpProtocol::Grpc),
+                    "http/protobuf" => Some(OtlpProtocol::HttpProtobuf),
+                    _ => None,
+                })
+            })
+            .map_or(OtlpProtocol::HttpProtobuf, |(protocol, _)| protocol);
+        let endpoint = self.signal("ENDPOINT", |reader, name| {
+            reader.parsed(name, "a URL like http://host:4318", |value| {
+                // gRPC alone may be named by host and port.
+                let url = if value.contains("://") || protocol == OtlpProtocol::HttpProtobuf {
+                    value.to_owned()
+                } else {
+                    format!("http://{value}")
+                };
+                let parsed = reqwest::Url::parse(&url).ok()?;
+                (matches!(parsed.scheme(), "http" | "https") && parsed.has_host()).then_some(url)
+            })
+        });
+        let Some((endpoint, is_specific)) = endpoint else {
+            return Err(protocol);
+        };
+        // The variable for every signal names a base, the one for traces the whole URL.
+        let endpoint = if is_specific || protocol == OtlpProtocol::Grpc {
+            endpoint
+        } else {
+            format!("{}/v1/traces", endpoint.trim_end_matches('/'))
+        };
+        Ok(self.otlp_to(protocol, endpoint))
+    }
+
+    fn otlp_to_default(&mut self, protocol: OtlpProtocol) -> OtlpPlan {
+        let endpoint = match protocol {
+            OtlpProtocol::Grpc => "http://localhost:4317",
+            OtlpProtocol::HttpProtobuf => "http://localhost:4318/v1/traces",
+        };
+        self.otlp_to(protocol, endpoint.to_owned())
+    }
+
+    fn otlp_to(&mut self, protocol: OtlpProtocol, endpoint: String) -> OtlpPlan {
+        let timeout = self.signal("TIMEOUT", Self::milliseconds).map(|(timeout, _)| timeout);
+        let bound = self.milliseconds("OTEL_BSP_EXPORT_TIMEOUT").unwrap_or(Duration::from_secs(30));
+        let certificate = self
+            .signal("CERTIFICATE", |reader, name| {
+                reader.parsed(name, "a file of certificates that can be read", |value| {
+                    let path = PathBuf::from(value);
+                    std::fs::File::open(&path).is_ok().then_some(path)
+                })
+            })
+            .map(|(path, _)| path);
+        OtlpPlan {
+            protocol,
+            endpoint,
+            timeout: timeout.unwrap_or(Duration::from_millis(DEFAULT_TIMEOUT_MS)).min(bound),
+            certificate,
+        }
+    }
+
+    /// The SDK reads `name=value,…` itself and leaves out what is malformed: here that is said. Values may be secret.
+    fn check_pairs(&mut self, name: &str) {
+        let Some(text) = (self.lookup)(name) else { return };
+        let malformed = text
+            .split(',')
+            .filter(|pair| !pair.trim().is_empty())
+            .filter(|pair| pair.split_once('=').is_none_or(|(key, _)| key.trim().is_empty()))
+            .count();
+        if malformed > 0 {
+            self.warnings.push(format!("{name}: {malformed} of its parts ignored, they are not name=value"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(variables: &[(&str, &str)]) -> Plan {
+        Plan::read(|name| {
+            variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    fn otlp(variables: &[(&str, &str)]) -> OtlpPlan {
+        match plan(variables).exporters.as_slice() {
+            [ExporterPlan::Otlp(otlp)] => otlp.clone(),
+            other => panic!("no OTLP: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn without_an_endpoint_spans_go_to_the_console() {
+        let plan = plan(&[]);
+        assert_eq!(plan.exporters, [ExporterPlan::Console]);
+        assert_eq!(plan.warnings, [""; 0]);
+    }
+
+    #[test]
+    fn the_base_endpoint_gets_a_path_and_the_specific_one_does_not() {
+        let base = otlp(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318/")]);
+        assert_eq!(base.endpoint, "http://collector:4318/v1/traces");
+        assert_eq!(base.protocol, OtlpProtocol::HttpProtobuf);
+        let specific = otlp(&[
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318"),
+            ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://traces:1/x"),
+        ]);
+        assert_eq!(specific.endpoint, "http://traces:1/x");
+        let grpc = otlp(&[
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4317"),
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
+        ]);
+        assert_eq!((grpc.protocol, grpc.endpoint.as_str()), (OtlpProtocol::Grpc, "http://collector:4317"));
+    }
+
+    #[test]
+    fn bad_values_are_warned_about_and_ignored() {
+        let plan = plan(&[
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", "not a url"),
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json"),
+            ("OTEL_TRACES_EXPORTER", "zipkin"),
+            ("OTEL_BSP_MAX_QUEUE_SIZE", "many"),
+            ("OTEL_BSP_SCHEDULE_DELAY", "-1"),
+            ("OTEL_SDK_DISABLED", "perhaps"),
+            ("OTEL_EXPORTER_OTLP_HEADERS", "authorization"),
+        ]);
+        assert_eq!(plan.exporters, [ExporterPlan::Console]);
+        assert_eq!(plan.max_queue_size, 2_048);
+        assert_eq!(plan.warnings.len(), 7, "{:#?}", plan.warnings);
+    }
+
+    #[test]
+    fn the_timeout_is_in_milliseconds_and_a_missing_certificate_is_ignored() {
+        let otlp = otlp(&[
+            ("OTEL_TRACES_EXPORTER", "otlp"),
+            ("OTEL_EXPORTER_OTLP_TIMEOUT", "250"),
+            ("OTEL_EXPORTER_OTLP_CERTIFICATE", "/nowhere/ca.pem"),
+        ]);
+        assert_eq!(otlp.timeout, Duration::from_millis(250));
+        assert_eq!(otlp.certificate, None);
+        assert_eq!(otlp.endpoint, "http://localhost:4318/v1/traces");
+    }
+
+    #[test]
+    fn none_and_disabled_export_nothing() {
+        assert_eq!(plan(&[("OTEL_TRACES_EXPORTER", "none")]).exporters, []);
+        let disabled = [("OTEL_SDK_DISABLED", "TRUE"), ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318")];
+        assert_eq!(plan(&disabled).exporters, []);
+        let both = plan(&[("OTEL_TRACES_EXPORTER", "otlp,console")]);
+        assert_eq!(both.exporters.len(), 2);
+    }
+}

@@ -1,0 +1,23 @@
+//! What leaves the sidecar: spans ([`spans`], [`pipeline`]) and log lines ([`logs`]).
+//!
+//! Nothing here ever makes the driver wait. Spans go into a bounded queue that a thread of its own exports
+//! ([`pipeline`]); log lines go into another ([`logs`]). What finds no room is counted.
+
+pub mod attributes;
+pub mod console;
+pub mod environment;
+pub mod logs;
+mod otlp;
+pub mod own_spans;
+pub mod pipeline;
+pub mod spans;
+pub mod wall_clock;
+
+mod emitter;
+
+pub use emitter::Telemetry;
+
+#[cfg(test)]
+pub(crate) mod test_records;
+#[cfg(test)]
+mod tests;
