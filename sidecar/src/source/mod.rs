@@ -5,6 +5,7 @@
 use ackbeat_liveness::Input;
 
 pub mod ebpf;
+pub mod sock_diag;
 
 /// How evidence is gathered (`ackbeat.mode`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,104 @@
+//! The netlink socket: one dump for each address family.
+
+use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
+use netlink_packet_sock_diag::SockDiagMessage;
+use netlink_packet_sock_diag::constants::{AF_INET, AF_INET6, IPPROTO_TCP};
+use netlink_packet_sock_diag::inet::{ExtensionFlags, InetRequest, SocketId, StateFlags};
+use netlink_sys::protocols::NETLINK_SOCK_DIAG;
+use netlink_sys::{Socket, SocketAddr};
+
+use super::rows::Row;
+use crate::source::SourceError;
+
+/// Answers come in parts of at most 32 KiB (`NLMSG_GOODSIZE` bounds, `netlink_dump`).
+const PART_BYTES: usize = 64 * 1024;
+
+pub(super) struct Netlink {
+    socket: Socket,
+    buffer: Vec<u8>,
+}
+
+fn failed(step: &'static str) -> impl Fn(std::io::Error) -> SourceError {
+    move |error| SourceError {
+        step,
+        cause: format!("{error}; a seccomp profile or a kernel without CONFIG_INET_DIAG may refuse it"),
+    }
+}
+
+impl Netlink {
+    pub(super) fn open() -> Result<Self, SourceError> {
+        let mut socket = Socket::new(NETLINK_SOCK_DIAG).map_err(failed("opening a sock_diag socket"))?;
+        socket.bind_auto().map_err(failed("binding the sock_diag socket"))?;
+        socket.connect(&SocketAddr::new(0, 0)).map_err(failed("connecting the sock_diag socket"))?;
+        let mut netlink = Self { socket, buffer: Vec::with_capacity(PART_BYTES) };
+        // Refused now rather than later: on a kernel without the module the first request fails.
+        netlink.dump(1)?;
+        Ok(netlink)
+    }
+
+    /// Every TCP socket of this network namespace, at most `limit`.
+    pub(super) fn dump(&mut self, limit: usize) -> Result<Vec<Row>, SourceError> {
+        let mut rows = Vec::new();
+        self.dump_family(AF_INET, SocketId::new_v4(), limit, &mut rows)?;
+        self.dump_family(AF_INET6, SocketId::new_v6(), limit, &mut rows)?;
+        Ok(rows)
+    }
+
+    fn dump_family(
+        &mut self,
+        family: u8,
+        socket_id: SocketId,
+        limit: usize,
+        rows: &mut Vec<Row>,
+    ) -> Result<(), SourceError> {
+        self.request(family, socket_id)?;
+        loop {
+            self.buffer.clear();
+            let size = self.socket.recv(&mut self.buffer, 0).map_err(failed("reading a sock_diag dump"))?;
+            let mut part = self.buffer.get(..size).unwrap_or_default();
+            while !part.is_empty() {
+                let message = NetlinkMessage::<SockDiagMessage>::deserialize(part).map_err(|error| {
+                    SourceError { step: "decoding a sock_diag dump", cause: error.to_string() }
+                })?;
+                match message.payload {
+                    NetlinkPayload::InnerMessage(SockDiagMessage::InetResponse(response)) => {
+                        let room = limit.saturating_sub(rows.len());
+                        rows.extend(Row::read(&response).into_iter().take(room));
+                    }
+                    NetlinkPayload::Done(_) => return Ok(()),
+                    NetlinkPayload::Error(error) => {
+                        return Err(failed("asking for a sock_diag dump")(error.to_io()));
+                    }
+                    _ => {}
+                }
+                // Messages are aligned to four bytes (netlink(7)).
+                let length = (message.header.length as usize).next_multiple_of(4);
+                if length == 0 {
+                    break;
+                }
+                part = part.get(length..).unwrap_or_default();
+            }
+        }
+    }
+
+    fn request(&self, family: u8, socket_id: SocketId) -> Result<(), SourceError> {
+        let mut header = NetlinkHeader::default();
+        header.flags = NLM_F_REQUEST | NLM_F_DUMP;
+        let mut message = NetlinkMessage::new(
+            header,
+            SockDiagMessage::InetRequest(InetRequest {
+                family,
+                protocol: IPPROTO_TCP,
+                extensions: ExtensionFlags::INFO | ExtensionFlags::SHUTDOWN,
+                states: StateFlags::all(),
+                socket_id,
+            })
+            .into(),
+        );
+        message.finalize();
+        let mut bytes = vec![0; message.buffer_len()];
+        message.serialize(&mut bytes);
+        self.socket.send(&bytes, 0).map_err(failed("asking for a sock_diag dump"))?;
+        Ok(())
+    }
+}
