@@ -1,6 +1,13 @@
 //! The ackbeat sidecar: sources of evidence, the engine's driver, and the emitters.
 //!
-//! One straight path: [`source`] (kernel records, wire frames, samples) → [`ackbeat_liveness`] (pure) → emitters
-//! (spans, logs). See the README's map of the folders.
+//! One straight path: [`source`] (kernel records, wire frames, samples) → [`driver`] → [`ackbeat_liveness`] (pure) →
+//! [`telemetry`] (spans, logs). See the README's map of the folders.
 
+pub mod check;
+pub mod cli;
+pub mod commands;
+pub mod config;
+pub mod driver;
+pub mod recording;
 pub mod source;
+pub mod telemetry;

@@ -1,2 +1,24 @@
-//! Placeholder until the next commit.
-fn main() {}
+//! `ackbeat`: the sidecar's binary.
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use ackbeat::cli::{Command, CommandLine};
+use ackbeat::commands;
+use clap::Parser as _;
+
+fn main() -> ExitCode {
+    let result = match CommandLine::parse().command {
+        Command::Run(arguments) => commands::run::execute(&arguments).map(|()| 0),
+        Command::Check => commands::check::execute(),
+        Command::Replay(arguments) => commands::replay::execute(&arguments).map(|()| 0),
+    };
+    match result {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            // Standard error may be gone; the exit code still tells.
+            let _ = writeln!(io::stderr().lock(), "ackbeat: {}", error.to_string().trim_end());
+            ExitCode::from(error.exit_code())
+        }
+    }
+}

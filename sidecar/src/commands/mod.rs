@@ -1,0 +1,69 @@
+//! What the binary does: one module for each subcommand.
+
+pub mod check;
+pub mod replay;
+pub mod run;
+
+use std::io;
+
+use crate::config::ConfigError;
+use crate::recording::{ReadError, RecordError};
+use crate::source::SourceError;
+use crate::telemetry::pipeline::PipelineError;
+
+/// Exit code for bad usage or configuration; clap uses the same.
+pub const EXIT_USAGE: u8 = 2;
+/// Exit code for a missing privilege or kernel feature.
+pub const EXIT_MISSING: u8 = 3;
+
+/// Why a command ended early.
+#[derive(Debug, thiserror::Error)]
+pub enum CommandError {
+    /// A setting is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A recording cannot be read.
+    #[error(transparent)]
+    Recording(#[from] ReadError),
+    /// A recording cannot be begun.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// A privilege or a kernel feature is missing; the text is that of `check`.
+    #[error("{0}")]
+    Missing(String),
+    /// The source broke while running.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// An exporter cannot be built.
+    #[error(transparent)]
+    Pipeline(#[from] PipelineError),
+    /// The process cannot be set up, or standard output is gone.
+    #[error("{step} failed: {cause}")]
+    System {
+        /// The step that failed, as a noun phrase.
+        step: &'static str,
+        /// Why.
+        cause: io::Error,
+    },
+}
+
+impl CommandError {
+    /// The process's exit code.
+    #[must_use]
+    pub const fn exit_code(&self) -> u8 {
+        match self {
+            Self::Config(_) | Self::Recording(_) | Self::Record(_) => EXIT_USAGE,
+            Self::Missing(_) => EXIT_MISSING,
+            Self::Source(_) | Self::Pipeline(_) | Self::System { .. } => 1,
+        }
+    }
+}
+
+/// A tokio runtime. Two threads: the driver has one for itself, gRPC connections live on the other.
+fn runtime() -> Result<tokio::runtime::Runtime, CommandError> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|cause| CommandError::System { step: "starting the runtime", cause })
+}

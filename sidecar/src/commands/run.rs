@@ -1,0 +1,186 @@
+//! `ackbeat run`
+
+use std::time::Duration;
+
+use ackbeat_liveness::Engine;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use tracing::{info, warn};
+
+use super::{CommandError, runtime};
+use crate::check::Findings;
+use crate::cli::RunArguments;
+use crate::config::{Environment, ModeChoice, Settings};
+use crate::driver::clock::{Clock as _, MonotonicClock};
+use crate::driver::{Driver, Report};
+use crate::recording::{FORMAT, Header, Recorder};
+use crate::source::ebpf::error::missing_capabilities;
+use crate::source::ebpf::{EbpfOptions, EbpfSource};
+use crate::source::sock_diag::{self, SockDiagSource};
+use crate::source::{Mode, Source};
+use crate::telemetry::Telemetry;
+use crate::telemetry::environment::Plan;
+use crate::telemetry::logs::Logs;
+use crate::telemetry::own_spans;
+use crate::telemetry::pipeline::{self, Pipeline};
+use crate::telemetry::wall_clock::unix_ns;
+
+/// Beyond the flush's own deadline: an exporter that hangs in a system call must not hold the exit.
+const FLUSH_GRACE: Duration = Duration::from_millis(500);
+
+/// Watches until SIGTERM or SIGINT.
+///
+/// # Errors
+/// [`CommandError`], whose exit code tells what kind it is.
+pub fn execute(arguments: &RunArguments) -> Result<(), CommandError> {
+    let settings =
+        Settings::load(arguments.layer(), arguments.config.as_deref(), &Environment::of_process())?;
+    let runtime = runtime()?;
+    let result = runtime.block_on(run(settings));
+    // Whatever hangs in an exporter is left to the exit of the process.
+    runtime.shutdown_background();
+    result
+}
+
+async fn run(settings: Settings) -> Result<(), CommandError> {
+    let logs = Logs::start(settings.log, |name| {
+        std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
+    });
+    let plan = Plan::of_process();
+    // The SDK's own words about its variables are said while it is built: they need a subscriber by then.
+    let early = logs.subscriber(None);
+    let pipeline = tracing::subscriber::with_default(early, || Pipeline::start(&plan, pipeline::resource()))?;
+    let own_spans_to = settings.export.own_spans.then(|| pipeline.tracer());
+    // Fails only if a subscriber is set already, in a process that embeds this.
+    let _ = tracing::subscriber::set_global_default(logs.subscriber(own_spans_to));
+    for warning in plan.warnings.iter().chain(logs.warnings()) {
+        warn!("{warning}");
+    }
+
+    let result = start_source(&settings, &pipeline).await;
+    flush(pipeline, settings.shutdown.flush).await;
+    let lost_lines = logs.lost_lines().dropped_lines();
+    if lost_lines > 0 {
+        warn!(lost_lines, "log lines were lost: standard error was not read");
+    }
+    result
+}
+
+/// Chooses the source by trying, and drives it.
+async fn start_source(settings: &Settings, pipeline: &Pipeline) -> Result<(), CommandError> {
+    // Handlers first: a signal that comes during the start must end it in order too.
+    let stop = stop_signals()?;
+    if settings.mode != ModeChoice::SockDiag {
+        match start_ebpf(settings)? {
+            Some(source) => return drive(settings, pipeline, source, stop).await,
+            None => info!("mode auto goes on with sock-diag"),
+        }
+    }
+    for (signal, meaning) in sock_diag::MISSING_SIGNALS {
+        warn!(signal, "unavailable in mode sock-diag: {meaning}");
+    }
+    let source = SockDiagSource::open(settings.ports.clone())
+        .map_err(|error| CommandError::Missing(format!("{error}\n{}", Findings::gather().explain())))?;
+    drive(settings, pipeline, source, stop).await
+}
+
+/// Starts the eBPF source. `None` if this kernel cannot do it and the mode allows the other one.
+fn start_ebpf(settings: &Settings) -> Result<Option<EbpfSource>, CommandError> {
+    let span = tracing::info_span!(target: own_spans::TARGET, "ackbeat.start", mode = settings.mode.as_str());
+    let _entered = span.enter();
+    // A capability that is missing is a mistake of the deployment: watching less than was asked for would hide it.
+    if !missing_capabilities().is_empty() {
+        return Err(CommandError::Missing(Findings::gather().explain()));
+    }
+    match EbpfSource::load(&EbpfOptions::new(settings.ports.clone())) {
+        Ok(source) => {
+            for signal in source.missing_signals() {
+                warn!(signal = signal.signal, fix = signal.fix, "unavailable: {}", signal.reason);
+            }
+            Ok(Some(source))
+        }
+        Err(error) => {
+            let findings = Findings::gather();
+            if settings.mode == ModeChoice::Auto && findings.allow_fallback() {
+                warn!(%error, "the kernel programs cannot run here");
+                return Ok(None);
+            }
+            Err(CommandError::Missing(format!("{error}\n\n{}", findings.explain())))
+        }
+    }
+}
+
+async fn drive<S: Source>(
+    settings: &Settings,
+    pipeline: &Pipeline,
+    source: S,
+    stop: mpsc::Receiver<()>,
+) -> Result<(), CommandError> {
+    let recorder = begin_recording(settings, source.mode())?;
+    let telemetry = Telemetry::new(pipeline.tracer(), source.mode(), pipeline.counts());
+    let driver = Driver::new(
+        source,
+        Engine::new(settings.policy.clone()),
+        MonotonicClock,
+        telemetry,
+        recorder,
+        settings.shutdown.drain,
+    );
+    let Report { closed, cut_short } = driver.run(stop).await?;
+    info!(closed, cut_short, "stopped");
+    Ok(())
+}
+
+fn begin_recording(settings: &Settings, mode: Mode) -> Result<Option<Recorder>, CommandError> {
+    let Some(file) = &settings.recording.file else { return Ok(None) };
+    let header = Header {
+        ackbeat_recording: FORMAT,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        mode: mode.as_str().to_owned(),
+        policy: settings.policy_name.as_str().to_owned(),
+        thresholds: settings.policy.clone(),
+        ticks: true,
+        began_at: MonotonicClock.now(),
+        began_unix_ns: unix_ns(std::time::SystemTime::now()),
+    };
+    Ok(Some(Recorder::begin(file, settings.recording.max_bytes, &header)?))
+}
+
+/// Gives one message for each SIGTERM or SIGINT.
+fn stop_signals() -> Result<mpsc::Receiver<()>, CommandError> {
+    let handler = |kind| {
+        signal(kind).map_err(|cause| CommandError::System { step: "installing a signal handler", cause })
+    };
+    let (mut terminate, mut interrupt) =
+        (handler(SignalKind::terminate())?, handler(SignalKind::interrupt())?);
+    let (sender, receiver) = mpsc::channel(4);
+    tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            if sender.send(()).await.is_err() {
+                return;
+            }
+        }
+    });
+    Ok(receiver)
+}
+
+/// Exports the last spans, on a thread that may block, within a deadline.
+async fn flush(pipeline: Pipeline, deadline: Duration) {
+    let counts = pipeline.counts();
+    let flushing = tokio::task::spawn_blocking(move || pipeline.shut_down(deadline));
+    let in_time = matches!(tokio::time::timeout(deadline + FLUSH_GRACE, flushing).await, Ok(Ok(true)));
+    let totals = counts.totals();
+    if !in_time || totals.failed > 0 || totals.dropped > 0 {
+        warn!(
+            exported = totals.exported,
+            failed = totals.failed,
+            dropped = totals.dropped,
+            unsent = totals.waiting,
+            "not every span reached its destination"
+        );
+    }
+}

@@ -1,0 +1,281 @@
+//! The one task that everything passes through: evidence in, engine, decisions out.
+//!
+//! The order of a turn matters. What the kernel has said is fed before time passes, so that a deadline never expires
+//! while the input that would have met it waits in the ring. Every input and every tick goes to the recording as it
+//! goes to the engine: a replay makes the same calls.
+
+pub mod clock;
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use ackbeat_liveness::{ConnectionId, Engine, Input, Output, Timestamp};
+use tokio::sync::mpsc;
+
+use crate::recording::Recorder;
+use crate::source::{Source, SourceCounters, SourceError};
+use clock::Clock;
+
+/// Records taken from the source at once.
+const DRAIN_LIMIT: usize = 4_096;
+/// Rounds of that before a turn looks at its other duties. Timeouts and samples wait until the source is drained.
+const DRAIN_ROUNDS: usize = 16;
+/// Passes of the sampler are at least this far apart, whatever the engine asks for.
+const SAMPLE_GAP_MS: u64 = 10;
+/// A turn is at most this long: losses are noticed and told at least this often.
+const HOUSEKEEPING_MS: u64 = 1_000;
+
+/// Where decisions go. Its methods must not block.
+pub trait Sink: Send {
+    /// A decision.
+    fn output(&mut self, output: &Output);
+    /// Called about once a second, and at the end: how things stand.
+    fn housekeeping(&mut self, now: &Housekeeping);
+}
+
+/// How things stand.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Housekeeping {
+    /// What the source counted.
+    pub source: SourceCounters,
+    /// Lines that are missing from the recording.
+    pub recording_lost: u64,
+    /// Connections that are watched.
+    pub connections: usize,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Connections whose end was told.
+    pub closed: u64,
+    /// Connections that were still open or in their post-mortem when the sidecar stopped.
+    pub cut_short: u64,
+}
+
+/// Drives one source and one engine.
+pub struct Driver<S, C, K> {
+    source: S,
+    clock: C,
+    sink: K,
+    engine: Engine,
+    recorder: Option<Recorder>,
+    drain: Duration,
+    inputs: Vec<Input>,
+    watched: HashSet<ConnectionId>,
+    closed: u64,
+    records_dropped: u64,
+    sampled_at: Timestamp,
+    kept_house_at: Timestamp,
+    is_stopping: bool,
+}
+
+impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
+    /// A driver that, once told to stop, watches for at most `drain` what is still open.
+    pub fn new(
+        source: S,
+        engine: Engine,
+        clock: C,
+        sink: K,
+        recorder: Option<Recorder>,
+        drain: Duration,
+    ) -> Self {
+        Self {
+            source,
+            clock,
+            sink,
+            engine,
+            recorder,
+            drain,
+            inputs: Vec::new(),
+            watched: HashSet::new(),
+            closed: 0,
+            records_dropped: 0,
+            sampled_at: Timestamp::default(),
+            kept_house_at: Timestamp::default(),
+            is_stopping: false,
+        }
+    }
+
+    /// Runs until `stop` gives something (or its sender is gone), then drains. A second message ends the drain.
+    ///
+    /// # Errors
+    /// [`SourceError`] if the source broke. What is known by then was emitted.
+    pub async fn run(mut self, mut stop: mpsc::Receiver<()>) -> Result<Report, SourceError> {
+        let result = self.watch(&mut stop).await;
+        let now = self.clock.now();
+        let cut_short = self.watched.len() as u64;
+        if let Some(recorder) = &mut self.recorder {
+            recorder.shut_down(now);
+        }
+        self.engine.shut_down(now);
+        self.take_outputs();
+        self.keep_house(now);
+        if let Some(recorder) = self.recorder.take() {
+            recorder.finish();
+        }
+        result.map(|()| Report { closed: self.closed, cut_short })
+    }
+
+    async fn watch(&mut self, stop: &mut mpsc::Receiver<()>) -> Result<(), SourceError> {
+        {
+            let _span = tracing::info_span!(target: crate::telemetry::own_spans::TARGET, "ackbeat.discover")
+                .entered();
+            self.source.discover(&mut self.inputs)?;
+            self.feed();
+        }
+        tracing::info!(connections = self.watched.len(), mode = self.source.mode().as_str(), "ready");
+        loop {
+            let due = self.due();
+            let must_stop = tokio::select! {
+                biased;
+                _ = stop.recv() => true,
+                readable = self.source.readable() => { readable?; false }
+                () = sleep_until(due, &self.clock) => false,
+            };
+            self.turn(due)?;
+            if must_stop {
+                break;
+            }
+        }
+        self.drain(stop).await
+    }
+
+    /// After the signal: no new connections, and until nothing is watched or time is up.
+    async fn drain(&mut self, stop: &mut mpsc::Receiver<()>) -> Result<(), SourceError> {
+        self.is_stopping = true;
+        let drain_ms = u64::try_from(self.drain.as_millis()).unwrap_or(u64::MAX);
+        let deadline = self.clock.now().plus_ms(drain_ms);
+        if !self.watched.is_empty() {
+            tracing::info!(
+                connections = self.watched.len(),
+                drain_ms,
+                "stopping: what is open is watched a little longer; a second signal stops at once"
+            );
+        }
+        while !self.watched.is_empty() && self.clock.now() < deadline {
+            let due = self.due().min(deadline);
+            let must_stop = tokio::select! {
+                biased;
+                signal = stop.recv() => signal.is_some(),
+                readable = self.source.readable() => { readable?; false }
+                () = sleep_until(due, &self.clock) => false,
+            };
+            self.turn(due)?;
+            if must_stop {
+                break;
+            }
+            if stop.is_closed() {
+                // `recv` returns at once from now on: only time can pass here.
+                sleep_until(self.due().min(deadline), &self.clock).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// When the next turn is due if nothing comes.
+    fn due(&self) -> Timestamp {
+        let housekeeping = self.kept_house_at.plus_ms(HOUSEKEEPING_MS);
+        let sample = self.engine.next_sample_at().map(|at| at.max(self.sampled_at.plus_ms(SAMPLE_GAP_MS)));
+        [self.engine.poll_timeout(), sample].into_iter().flatten().fold(housekeeping, Timestamp::min)
+    }
+
+    fn turn(&mut self, due: Timestamp) -> Result<(), SourceError> {
+        let mut more = true;
+        for _ in 0..DRAIN_ROUNDS {
+            more = self.source.drain(DRAIN_LIMIT, &mut self.inputs)?;
+            self.note_losses();
+            self.feed();
+            if !more {
+                break;
+            }
+        }
+        let now = self.clock.now();
+        if !more {
+            let sample_due = self
+                .engine
+                .next_sample_at()
+                .is_some_and(|at| at.max(self.sampled_at.plus_ms(SAMPLE_GAP_MS)) <= now);
+            if sample_due {
+                self.source.sample(&mut self.inputs)?;
+                self.sampled_at = now;
+                self.feed();
+            }
+            if self.engine.poll_timeout().is_some_and(|at| at <= now) {
+                if let Some(recorder) = &mut self.recorder {
+                    recorder.tick(due, now);
+                }
+                self.engine.handle_timeout(now);
+                self.take_outputs();
+            }
+        }
+        if now >= self.kept_house_at.plus_ms(HOUSEKEEPING_MS) {
+            self.keep_house(now);
+        }
+        Ok(())
+    }
+
+    /// What the ring could not hold is told to the engine: nothing may be concluded from silence then.
+    fn note_losses(&mut self) {
+        let dropped = self.source.counters().records_dropped;
+        if dropped > self.records_dropped {
+            let count = dropped - self.records_dropped;
+            self.inputs.push(Input::RecordsLost { at: self.clock.now(), count });
+            self.records_dropped = dropped;
+        }
+    }
+
+    fn feed(&mut self) {
+        let mut inputs = std::mem::take(&mut self.inputs);
+        for input in inputs.drain(..) {
+            if let Input::Opened(opened) = &input {
+                if self.is_stopping {
+                    continue;
+                }
+                self.watched.insert(opened.connection);
+                tracing::debug!(
+                    connection = opened.connection.0,
+                    local_port = opened.endpoints.local_port,
+                    preexisting = opened.preexisting,
+                    "watched"
+                );
+            }
+            if let Some(recorder) = &mut self.recorder {
+                recorder.input(&input);
+            }
+            self.engine.handle_input(input);
+            self.take_outputs();
+        }
+        // The vector's room is kept for the next turn.
+        self.inputs = inputs;
+    }
+
+    fn take_outputs(&mut self) {
+        while let Some(output) = self.engine.poll() {
+            if let Output::Closed(record) = &output {
+                self.watched.remove(&record.connection);
+                self.closed += 1;
+            }
+            self.sink.output(&output);
+        }
+    }
+
+    fn keep_house(&mut self, now: Timestamp) {
+        self.kept_house_at = now;
+        let state = Housekeeping {
+            source: self.source.counters(),
+            recording_lost: self.recorder.as_ref().map_or(0, Recorder::lost),
+            connections: self.watched.len(),
+        };
+        self.sink.housekeeping(&state);
+    }
+}
+
+/// Sleeps until a moment of `clock`; at least a millisecond, so that no mistake can make it spin.
+async fn sleep_until<C: Clock>(due: Timestamp, clock: &C) {
+    let ns = due.ns_since(clock.now()).max(1_000_000);
+    tokio::time::sleep(Duration::from_nanos(ns)).await;
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,228 @@
+//! The binary as a process: what it prints, its exit codes, its end. Needs no privilege (mode sock-diag).
+#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+const DEADLINE: Duration = Duration::from_secs(30);
+
+fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ackbeat"));
+    command.args(arguments).stdin(Stdio::null());
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("OTEL_") || text.starts_with("ACKBEAT_") || text == "RUST_LOG" {
+            command.env_remove(&name);
+        }
+    }
+    command
+}
+
+fn output(arguments: &[&str]) -> Output {
+    command(arguments).output().unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The process with its log as it comes.
+struct Running {
+    child: Child,
+    log: Receiver<String>,
+    seen: Vec<String>,
+}
+
+impl Running {
+    fn start(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let errors = BufReader::new(child.stderr.take().unwrap());
+        let (sender, log) = channel();
+        std::thread::spawn(move || {
+            for line in errors.lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { child, log, seen: Vec::new() }
+    }
+
+    fn wait_for_log(&mut self, part: &str) {
+        let start = Instant::now();
+        while !self.seen.iter().any(|line| line.contains(part)) {
+            let left = DEADLINE.saturating_sub(start.elapsed());
+            match self.log.recv_timeout(left) {
+                Ok(line) => self.seen.push(line),
+                Err(_) => panic!("no {part:?} in {:#?}", self.seen),
+            }
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id().try_into().unwrap()), signal).unwrap();
+    }
+
+    fn stdout(&mut self) -> ChildStdout {
+        self.child.stdout.take().unwrap()
+    }
+
+    fn end(&mut self) -> i32 {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.code().unwrap_or(-1);
+            }
+            assert!(start.elapsed() < DEADLINE, "it did not end: {:#?}", self.seen);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Ended already, as a rule.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A host's listening socket, and the arguments that watch it.
+fn watched(extra: &[&str]) -> (TcpListener, Command) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    let mut arguments = vec!["run", "--mode", "sock-diag", "--ports", &port];
+    arguments.extend_from_slice(extra);
+    let mut command = command(&arguments);
+    // At this level the log tells when a connection is watched.
+    command.env("ACKBEAT_LOG_LEVEL", "debug").env("ACKBEAT_THRESHOLDS_POSTMORTEM_WINDOW_MS", "300");
+    (listener, command)
+}
+
+#[test]
+fn bad_usage_and_bad_settings_exit_2_and_name_what_is_wrong() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("ackbeat.yaml");
+    std::fs::write(&file, "mode: ebpf\nportz: [1]\n").unwrap();
+    let file = file.to_str().unwrap();
+    let recording = directory.path().join("bad.jsonl");
+    std::fs::write(&recording, "{}\n").unwrap();
+    for (arguments, named) in [
+        (vec!["run", "--ports", "http"], "--ports"),
+        (vec!["run", "--policy", "slow"], "slow"),
+        (vec!["run", "--no-such-flag"], "--no-such-flag"),
+        (vec!["run", "--config", file], "portz"),
+        (vec!["run", "--config", "/nowhere.yaml"], "/nowhere.yaml"),
+        (vec!["replay", "/nowhere.jsonl"], "/nowhere.jsonl"),
+        (vec!["replay", recording.to_str().unwrap()], "line 1"),
+        (vec![], "Usage"),
+    ] {
+        let output = output(&arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(named), "{arguments:?}: {}", stderr(&output));
+        assert!(output.stdout.is_empty(), "{arguments:?}");
+    }
+    let output = command(&["run"]).env("ACKBEAT_MOOD", "good").output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("ACKBEAT_MOOD"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_close_is_told_on_both_outputs_and_sigterm_ends_in_order() {
+    let (listener, mut command) = watched(&[]);
+    command.env("ACKBEAT_LOG_FORMAT", "json");
+    let mut running = Running::start(command);
+    running.wait_for_log("ready");
+    let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (host, _) = listener.accept().unwrap();
+    // The connection must be there for one pass before it goes.
+    running.wait_for_log("watched");
+    drop(host);
+    running.wait_for_log("this side closed");
+    let line = running.seen.iter().find(|line| line.contains("this side closed")).unwrap();
+    let line: serde_json::Value = serde_json::from_str(line).unwrap();
+    assert_eq!(line["initiator"], "host");
+    assert_eq!(line["peer_port"], peer.local_addr().unwrap().port());
+
+    running.signal(Signal::SIGTERM);
+    assert_eq!(running.end(), 0);
+    let mut text = String::new();
+    running.stdout().read_to_string(&mut text).unwrap();
+    let spans: Vec<serde_json::Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("no span: {line}")))
+        .collect();
+    let close = spans.iter().find(|span| span["name"] == "tcp.host_close").unwrap();
+    assert_eq!(close["attributes"]["ackbeat.mode"], "sock_diag");
+    assert_eq!(line["trace_id"], close["trace_id"]);
+    assert_eq!(line["span_id"], close["span_id"]);
+    let root = spans.iter().find(|span| span["name"] == "tcp.connection").unwrap();
+    assert_eq!(close["parent_span_id"], root["span_id"]);
+}
+
+#[test]
+fn a_recording_replays_to_a_table() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("run.jsonl");
+    let file = file.to_str().unwrap();
+    let (listener, command) = watched(&["--record", file]);
+    let mut running = Running::start(command);
+    running.wait_for_log("ready");
+    let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (host, _) = listener.accept().unwrap();
+    running.wait_for_log("watched");
+    drop((host, peer));
+    running.wait_for_log("this side closed");
+    running.signal(Signal::SIGTERM);
+    assert_eq!(running.end(), 0);
+    for arguments in [vec!["replay", file], vec!["replay", file, "--policy", "fast"]] {
+        let output = output(&arguments);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let table = String::from_utf8(output.stdout).unwrap();
+        assert!(table.contains("assessment") && table.contains("mode sock_diag"), "{table}");
+        assert!(table.contains("127.0.0.1:"), "{table}");
+    }
+}
+
+#[test]
+fn a_reader_that_went_away_does_not_end_it() {
+    let (listener, command) = watched(&[]);
+    let mut running = Running::start(command);
+    running.wait_for_log("ready");
+    drop(running.stdout());
+    let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (host, _) = listener.accept().unwrap();
+    running.wait_for_log("watched");
+    drop((host, peer));
+    running.wait_for_log("spans were lost");
+    running.signal(Signal::SIGTERM);
+    assert_eq!(running.end(), 0);
+}
+
+#[test]
+fn a_collector_that_never_answers_does_not_hold_the_end() {
+    let hole = TcpListener::bind("127.0.0.1:0").unwrap();
+    for protocol in ["grpc", "http/protobuf"] {
+        let (listener, mut command) = watched(&[]);
+        command
+            .env("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://{}", hole.local_addr().unwrap()))
+            .env("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
+            .env("OTEL_EXPORTER_OTLP_TIMEOUT", "600000")
+            .env("OTEL_BSP_EXPORT_TIMEOUT", "600000")
+            .env("ACKBEAT_SHUTDOWN_DRAIN_MS", "100")
+            .env("ACKBEAT_SHUTDOWN_FLUSH_MS", "300");
+        let mut running = Running::start(command);
+        running.wait_for_log("ready");
+        let _peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let _host = listener.accept().unwrap();
+        running.wait_for_log("watched");
+        running.signal(Signal::SIGTERM);
+        assert_eq!(running.end(), 0, "{protocol}: {:#?}", running.seen);
+    }
+}
