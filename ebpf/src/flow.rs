@@ -88,29 +88,39 @@ pub(crate) fn ip_version(key: &FlowKey) -> u8 {
 
 /// Tracks a connection that was just established. An older entry of the same ends belonged to another socket.
 ///
-/// Returns whether there was room. The caller holds the socket's lock.
+/// Nothing is outstanding yet: the first data is worth a record. Returns whether there was room. The caller holds the
+/// socket's lock.
 #[inline(always)]
 pub(crate) fn track_opened(key: &FlowKey, cookie: u64) -> bool {
-    let tracked = open_flow(key, cookie, false);
-    if !tracked {
-        count(Counter::FlowsRejected);
-    }
-    tracked
+    track(key, cookie, false, true)
 }
 
-/// Tracks a connection that is older than the programs, unless it is tracked already.
+/// Tracks a connection that is older than the programs, unless it is tracked already. `quiet`: nothing is outstanding.
 ///
 /// Returns whether it was added. The caller holds the socket's lock.
 #[inline(always)]
-pub(crate) fn track_midstream(key: &FlowKey, cookie: u64) -> bool {
-    if tracked(key, cookie).is_some() {
-        return false;
+pub(crate) fn track_midstream(key: &FlowKey, cookie: u64, quiet: bool) -> bool {
+    tracked(key, cookie).is_none() && track(key, cookie, true, quiet)
+}
+
+#[inline(always)]
+fn track(key: &FlowKey, cookie: u64, midstream: bool, quiet: bool) -> bool {
+    if open_flow(key, cookie, midstream)
+        && let Some(state) = FLOWS.get_ptr_mut(key)
+    {
+        set_quiet(state, quiet);
+        return true;
     }
-    let added = open_flow(key, cookie, true);
-    if !added {
-        count(Counter::FlowsRejected);
-    }
-    added
+    count(Counter::FlowsRejected);
+    false
+}
+
+/// Notes whether nothing is outstanding; then the wire programs say when that changes.
+#[inline(always)]
+pub(crate) fn set_quiet(flow: *mut FlowState, quiet: bool) {
+    // SAFETY: the pointer is to a live, aligned value of the map. The socket's lock is held: its data cannot go out
+    // between the look at the queue and this write.
+    unsafe { core::ptr::write_volatile(&raw mut (*flow).quiet, u8::from(quiet)) };
 }
 
 /// The entry of this very socket, if it is tracked.

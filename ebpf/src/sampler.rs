@@ -1,7 +1,7 @@
 //! Snapshots on demand (`iter/tcp`, Linux 5.9): userspace reads a pass to its end.
 //!
 //! The kernel walks the sockets of the reader's network namespace, listeners first, and holds each socket's lock
-//! while the program looks at it. Request and time-wait sockets are not full sockets: they convert to null.
+//! (before Linux 5.15 that of its hash bucket) while the program looks at it. Request and time-wait sockets are not full sockets: they convert to null.
 
 use core::{ffi::c_void, mem::MaybeUninit};
 
@@ -16,7 +16,6 @@ use crate::{
     maps::{FLOWS, watch, watched},
     members::{read, watch_all_listeners},
     snapshot,
-    wire::state::FlowState,
 };
 
 /// `struct bpf_iter__tcp` (`net/ipv4/tcp_ipv4.c`): part of the interface to programs, so its layout stands here.
@@ -73,23 +72,16 @@ pub(crate) fn sample_tracked(ctx: *mut IteratorContext) -> i32 {
     }
     // SAFETY: `tcp` is a `struct tcp_sock`.
     let (key, cookie) = unsafe { (flow::key(tcp), flow::cookie(tcp)) };
-    let Some(flow) = flow::tracked(&key, cookie) else { return 0 };
+    let Some(state_of_flow) = flow::tracked(&key, cookie) else { return 0 };
     let mut snapshot = MaybeUninit::<Snapshot>::uninit();
     // SAFETY: `tcp` is a `struct tcp_sock`.
     unsafe { snapshot::fill(snapshot.as_mut_ptr(), tcp, &key, cookie, state) };
     if write(ctx, &snapshot) {
         // SAFETY: the snapshot was filled above.
         let quiet = unsafe { (*snapshot.as_ptr()).write_seq == (*snapshot.as_ptr()).snd_una };
-        set_quiet(flow, quiet);
+        flow::set_quiet(state_of_flow, quiet);
     }
     0
-}
-
-#[inline(always)]
-fn set_quiet(flow: *mut FlowState, quiet: bool) {
-    // SAFETY: the pointer is to a live, aligned value of the map. The socket's lock is held: its data cannot go out
-    // between the look at the queue and this write.
-    unsafe { core::ptr::write_volatile(&raw mut (*flow).quiet, u8::from(quiet)) };
 }
 
 /// Every listener, and every connection; those of watched ports that are not tracked yet are from now on.
@@ -109,7 +101,9 @@ pub(crate) fn sample_all(ctx: *mut IteratorContext) -> i32 {
     } else if !is_connected(state) {
         return 0;
     } else if watched(key.local_port) {
-        adopted = flow::track_midstream(&key, cookie);
+        // SAFETY: `tcp` is a `struct tcp_sock`.
+        let quiet = unsafe { read(tcp, Member::WriteSeq) as u32 == read(tcp, Member::SndUna) as u32 };
+        adopted = flow::track_midstream(&key, cookie, quiet);
     }
     let mut snapshot = MaybeUninit::<Snapshot>::uninit();
     // SAFETY: `tcp` is a `struct tcp_sock`; the snapshot can be written.

@@ -73,10 +73,7 @@ pub fn probe() -> Vec<Probe> {
     match prepare(object, &types, &options) {
         Err(error) => {
             probes.push(Probe::new(MAPS, true, outcome(Err(&error))));
-            let after = MAPS;
-            probes.extend(
-                PROGRAMS.map(|spec| Probe::new(spec.name, spec.required, Outcome::NotTried { after })),
-            );
+            not_tried(&mut probes, MAPS);
         }
         Ok(mut prepared) => {
             probes.push(Probe::new(MAPS, true, Outcome::Works));
