@@ -4,7 +4,7 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use ackbeat::cli::{Command, CommandLine};
-use ackbeat::commands;
+use ackbeat::commands::{self, CommandError};
 use clap::Parser as _;
 
 fn main() -> ExitCode {
@@ -16,8 +16,9 @@ fn main() -> ExitCode {
     match result {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            // Standard error may be gone; the exit code still tells.
-            let _ = writeln!(io::stderr().lock(), "ackbeat: {}", error.to_string().trim_end());
+            // Standard error may be gone; the exit code still tells. An explanation is a table and starts a line.
+            let start = if matches!(error, CommandError::Missing(_)) { "cannot start\n\n" } else { "" };
+            let _ = writeln!(io::stderr().lock(), "ackbeat: {start}{}", error.to_string().trim_end());
             ExitCode::from(error.exit_code())
         }
     }

@@ -111,6 +111,9 @@ impl Findings {
                 let _ = writeln!(text, "         {:width$}  fix: {}", "", missing.fix);
             }
         }
+        if self.0.iter().any(|finding| finding.missing.is_some() && !finding.is_required) {
+            text.push_str("(without: nothing else depends on it, only its own signal is unknown)\n");
+        }
         text.push('\n');
         let sock_diag_works = self.missing_for(Purpose::SockDiag).next().is_none();
         text.push_str(match (self.is_full(), sock_diag_works) {

@@ -59,6 +59,16 @@ impl CommandError {
     }
 }
 
+/// The end of what was written to standard output. A reader that has seen enough (`| head`) is no failure.
+fn written(result: io::Result<()>) -> Result<(), CommandError> {
+    match result {
+        Err(cause) if cause.kind() != io::ErrorKind::BrokenPipe => {
+            Err(CommandError::System { step: "writing to standard output", cause })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// A tokio runtime. Two threads: the driver has one for itself, gRPC connections live on the other.
 fn runtime() -> Result<tokio::runtime::Runtime, CommandError> {
     tokio::runtime::Builder::new_multi_thread()

@@ -6,7 +6,7 @@ use std::io::{self, BufWriter, Write as _};
 
 use ackbeat_liveness::{Assessment, CloseRecord, ConnectionId, Output, Postmortem, Timestamp, VerdictChange};
 
-use super::CommandError;
+use super::{CommandError, written};
 use crate::cli::ReplayArguments;
 use crate::config::PolicyName;
 use crate::recording::Reader;
@@ -30,7 +30,7 @@ pub fn execute(arguments: &ReplayArguments) -> Result<(), CommandError> {
     let summary = replay(&mut reader, policy, |output| out.decided(output))?;
     out.table();
     out.summary(&summary);
-    out.finish().map_err(|cause| CommandError::System { step: "writing to standard output", cause })
+    written(out.finish())
 }
 
 /// Prints decisions as they come and keeps one row for each connection.

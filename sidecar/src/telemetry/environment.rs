@@ -53,6 +53,9 @@ pub enum OtlpProtocol {
 }
 
 const DEFAULT_TIMEOUT_MS: u64 = 10_000;
+/// More than the specification's 2048: a host that restarts closes thousands of connections within a moment, two spans
+/// each. A span takes about 5 kB here.
+const DEFAULT_QUEUE_SPANS: usize = 8_192;
 
 impl Plan {
     /// Reads the variables of this process.
@@ -81,7 +84,7 @@ impl Plan {
         reader.check_pairs("OTEL_RESOURCE_ATTRIBUTES");
         reader.check_pairs("OTEL_EXPORTER_OTLP_HEADERS");
         reader.check_pairs("OTEL_EXPORTER_OTLP_TRACES_HEADERS");
-        let max_queue_size = reader.count("OTEL_BSP_MAX_QUEUE_SIZE").unwrap_or(2_048);
+        let max_queue_size = reader.count("OTEL_BSP_MAX_QUEUE_SIZE").unwrap_or(DEFAULT_QUEUE_SPANS);
         let max_export_batch_size =
             reader.count("OTEL_BSP_MAX_EXPORT_BATCH_SIZE").unwrap_or(512).min(max_queue_size);
         let schedule_delay = reader.milliseconds("OTEL_BSP_SCHEDULE_DELAY");
@@ -282,7 +285,7 @@ mod tests {
             ("OTEL_EXPORTER_OTLP_HEADERS", "authorization"),
         ]);
         assert_eq!(plan.exporters, [ExporterPlan::Console]);
-        assert_eq!(plan.max_queue_size, 2_048);
+        assert_eq!(plan.max_queue_size, DEFAULT_QUEUE_SPANS);
         assert_eq!(plan.warnings.len(), 7, "{:#?}", plan.warnings);
     }
 
