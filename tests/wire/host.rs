@@ -1,11 +1,13 @@
 //! The parser's environment in a test process.
 
+use std::borrow::Cow;
+
 use ackbeat_abi::{
     CONTROL_PAYLOAD_MAX_BYTES, Counter, Direction, FRAMES_PER_BUFFER_MAX, FlowKey, Frame, HEAD_MAX_BYTES,
     Header, LossReason, Record, RecordKind, Synchronization, UpgradeHead,
 };
 use ackbeat_wire::{
-    ControlFrame, Environment, Segment, handshake,
+    ControlFrame, Environment, KEPT_BYTES_MAX, KEPT_SEGMENTS_MAX, Outcome, Segment, before, handshake,
     state::{DirectionState, FlowState},
     stream,
 };
@@ -16,12 +18,20 @@ pub(crate) struct Host {
     pub(crate) records: Vec<Record>,
     pub(crate) counters: [u64; ackbeat_abi::COUNTER_COUNT as usize],
     head: Option<(u32, Vec<u8>)>,
+    kept: [Option<Kept>; KEPT_SEGMENTS_MAX],
     now_ns: [u64; 2],
 }
 
 impl Host {
     pub(crate) fn new(flow: FlowState) -> Self {
-        Self { flow, records: Vec::new(), counters: [0; _], head: None, now_ns: [1_000_000_000; 2] }
+        Self {
+            flow,
+            records: Vec::new(),
+            counters: [0; _],
+            head: None,
+            kept: [const { None }; _],
+            now_ns: [1_000_000_000; 2],
+        }
     }
 
     pub(crate) fn deliver(
@@ -36,15 +46,27 @@ impl Host {
         *now_ns += pause_ns;
         let segment = Segment { seq, length_bytes: bytes.len() as u32, ack_seq, now_ns: *now_ns };
         let mut flow = self.flow;
-        let mut environment = HostEnvironment { host: self, bytes, masked: direction == Direction::Ingress };
+        let mut environment = HostEnvironment {
+            host: self,
+            bytes: Cow::Borrowed(bytes),
+            masked: direction == Direction::Ingress,
+        };
         stream::on_segment(&mut environment, &mut flow, direction, &segment);
         self.flow = flow;
     }
 }
 
+/// A segment that waits: its sequence number, what was kept of it, its length.
+#[derive(Clone, Debug)]
+struct Kept {
+    seq: u32,
+    bytes: Vec<u8>,
+    length: u32,
+}
+
 struct HostEnvironment<'a> {
     host: &'a mut Host,
-    bytes: &'a [u8],
+    bytes: Cow<'a, [u8]>,
     masked: bool,
 }
 
@@ -63,7 +85,7 @@ impl Environment for HostEnvironment<'_> {
 
     fn walk_frames(&mut self, state: &mut DirectionState) {
         for _ in 0..=FRAMES_PER_BUFFER_MAX {
-            if !stream::step(self, state, self.masked) {
+            if !stream::go_on(self, state, self.masked) {
                 break;
             }
         }
@@ -116,6 +138,59 @@ impl Environment for HostEnvironment<'_> {
             Some(at) if at + 4 < kept.len() => first.wrapping_add(at as u32 + 4),
             _ => end_seq,
         }
+    }
+
+    fn keep_segment(&mut self, kept: &mut u8, segment: &Segment) -> bool {
+        if !self.masked {
+            return false;
+        }
+        let mut free = None;
+        for place in 0..KEPT_SEGMENTS_MAX {
+            let bit = 1 << place;
+            if *kept & bit == 0 {
+                free = Some(place);
+                continue;
+            }
+            let Some(slot) = &mut self.host.kept[place] else { unreachable!() };
+            if slot.seq == segment.seq && slot.length >= segment.length_bytes {
+                return true;
+            }
+            if slot.seq.wrapping_add(slot.length) == segment.seq && slot.length as usize > slot.bytes.len() {
+                slot.length += segment.length_bytes;
+                return true;
+            }
+        }
+        let Some(place) = free else { return false };
+        let bytes = self.bytes[..self.bytes.len().min(KEPT_BYTES_MAX)].to_vec();
+        self.host.kept[place] = Some(Kept { seq: segment.seq, bytes, length: segment.length_bytes });
+        *kept |= 1 << place;
+        true
+    }
+
+    fn next_kept(&mut self, state: &mut DirectionState) -> bool {
+        for place in 0..KEPT_SEGMENTS_MAX {
+            let bit = 1 << place;
+            let Some(slot) = self.host.kept[place].clone().filter(|_| state.kept & bit != 0) else {
+                continue;
+            };
+            if before(state.expected_seq, slot.seq) {
+                continue;
+            }
+            state.kept &= !bit;
+            let end = slot.seq.wrapping_add(slot.length);
+            if !before(state.expected_seq, end) {
+                continue;
+            }
+            let stored = slot.bytes.len() as u32;
+            state.walk.position = state.expected_seq.wrapping_sub(slot.seq).min(stored);
+            state.walk.length_bytes = stored;
+            state.walk.from_kept = 1;
+            state.walk.kept_end = end;
+            state.walk.outcome = Outcome::Unfinished as u32;
+            self.bytes = Cow::Owned(slot.bytes);
+            return true;
+        }
+        false
     }
 
     fn control_frame(&mut self, frame: &ControlFrame<'_>) {

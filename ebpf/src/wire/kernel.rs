@@ -7,7 +7,7 @@ use ackbeat_abi::{
     LossReason, RecordKind, Synchronization,
 };
 use ackbeat_wire::{
-    ControlFrame, Environment, handshake,
+    ControlFrame, Environment, Segment, handshake,
     state::{DirectionState, HEADER_ROOM_BYTES, PAYLOAD_ROOM_BYTES},
     stream,
 };
@@ -17,31 +17,33 @@ use aya_ebpf::{
     programs::TcContext,
 };
 
-use super::{heads, packet::Packet};
+use super::{
+    heads,
+    kept::{self, Kept},
+    packet::Packet,
+};
 use crate::maps::{COUNTERS, reserve};
 
-/// One segment in the kernel.
+/// One segment in the kernel. Each direction has its own copy of the loops: what a client masks, and what is kept behind
+/// a hole, is then no case that the verifier must look at for both.
 #[repr(C)]
-pub(super) struct Kernel {
+pub(super) struct Kernel<const FROM_PEER: bool> {
     skb: *mut __sk_buff,
     packet: *const Packet,
+    /// Where bytes come from instead of the packet, if not null.
+    kept: *const Kept,
 }
 
-impl Kernel {
+impl<const FROM_PEER: bool> Kernel<FROM_PEER> {
     #[inline(always)]
     pub(super) fn new(context: &TcContext, packet: *const Packet) -> Self {
-        Self { skb: context.skb.skb, packet }
+        Self { skb: context.skb.skb, packet, kept: core::ptr::null() }
     }
 
     #[inline(always)]
     fn packet(&self) -> &Packet {
         // SAFETY: an element of a per-CPU array; nobody writes it while the program runs.
         unsafe { &*self.packet }
-    }
-
-    #[inline(always)]
-    fn from_client(&self) -> bool {
-        self.packet().direction == Direction::Ingress as u32
     }
 
     #[inline(always)]
@@ -87,33 +89,33 @@ pub(super) fn bounded<const MASK: u32>(at: u32, length: u32) -> (u32, u32) {
 
 /// What the callbacks of the loops get.
 #[repr(C)]
-struct Looping {
-    kernel: Kernel,
+struct Looping<const FROM_PEER: bool> {
+    kernel: Kernel<FROM_PEER>,
     state: *mut DirectionState,
 }
 
-unsafe extern "C" fn frame_callback(_index: u64, context: *mut c_void) -> i64 {
-    let looping = context.cast::<Looping>();
+unsafe extern "C" fn frame_callback<const FROM_PEER: bool>(_index: u64, context: *mut c_void) -> i64 {
+    let looping = context.cast::<Looping<FROM_PEER>>();
     // SAFETY: `context` is what `walk_frames` gave; nobody else uses it while the loop runs.
-    let go_on = unsafe {
-        let from_client = (*looping).kernel.from_client();
-        stream::step(&mut (*looping).kernel, &mut *(*looping).state, from_client)
-    };
+    let go_on = unsafe { stream::go_on(&mut (*looping).kernel, &mut *(*looping).state, FROM_PEER) };
     i64::from(!go_on)
 }
 
-unsafe extern "C" fn answer_callback(_index: u64, context: *mut c_void) -> i64 {
-    let looping = context.cast::<Looping>();
+unsafe extern "C" fn answer_callback<const FROM_PEER: bool>(_index: u64, context: *mut c_void) -> i64 {
+    let looping = context.cast::<Looping<FROM_PEER>>();
     // SAFETY: as in `frame_callback`.
     let go_on = unsafe { handshake::answer_step(&mut (*looping).kernel, &mut *(*looping).state) };
     i64::from(!go_on)
 }
 
-impl Environment for Kernel {
+impl<const FROM_PEER: bool> Environment for Kernel<FROM_PEER> {
     #[inline(always)]
     fn load<const N: usize>(&mut self, offset: u32, room: &mut [u8; N], at: u32, length: u32) -> bool {
         if length == 0 {
             return true;
+        }
+        if FROM_PEER && !self.kept.is_null() {
+            return kept::load(self.kept, offset, room, at, length);
         }
         // Both rooms are a power of two: 32 and 256 bytes.
         let (at, length) = match N {
@@ -134,20 +136,32 @@ impl Environment for Kernel {
 
     #[inline(always)]
     fn walk_frames(&mut self, state: &mut DirectionState) {
-        let mut looping = Looping { kernel: Self { skb: self.skb, packet: self.packet }, state };
+        let mut looping =
+            Looping { kernel: Self { skb: self.skb, packet: self.packet, kept: core::ptr::null() }, state };
         // SAFETY: the callback takes exactly this context, and the loop ends before `looping` does. One round more
         // than frames: the last finds that nothing is left.
         unsafe {
-            bpf_loop(FRAMES_PER_BUFFER_MAX + 1, frame_callback as *mut c_void, (&raw mut looping).cast(), 0);
+            bpf_loop(
+                FRAMES_PER_BUFFER_MAX + 1,
+                frame_callback::<FROM_PEER> as *mut c_void,
+                (&raw mut looping).cast(),
+                0,
+            );
         }
     }
 
     #[inline(always)]
     fn walk_answer(&mut self, state: &mut DirectionState) {
-        let mut looping = Looping { kernel: Self { skb: self.skb, packet: self.packet }, state };
+        let mut looping =
+            Looping { kernel: Self { skb: self.skb, packet: self.packet, kept: core::ptr::null() }, state };
         // SAFETY: as in `walk_frames`.
         unsafe {
-            bpf_loop(HEAD_MAX_BYTES as u32 + 1, answer_callback as *mut c_void, (&raw mut looping).cast(), 0);
+            bpf_loop(
+                HEAD_MAX_BYTES as u32 + 1,
+                answer_callback::<FROM_PEER> as *mut c_void,
+                (&raw mut looping).cast(),
+                0,
+            );
         }
     }
 
@@ -174,21 +188,35 @@ impl Environment for Kernel {
     }
 
     #[inline(always)]
+    fn keep_segment(&mut self, taken: &mut u8, segment: &Segment) -> bool {
+        // What this host sends passes in order the first time.
+        FROM_PEER && kept::keep(self.skb, self.packet().payload_offset, &self.packet().flow, taken, segment)
+    }
+
+    #[inline(always)]
+    fn next_kept(&mut self, state: &mut DirectionState) -> bool {
+        if !FROM_PEER {
+            return false;
+        }
+        self.kept = kept::next(&self.packet().flow, state);
+        !self.kept.is_null()
+    }
+
+    #[inline(always)]
     fn control_frame(&mut self, frame: &ControlFrame<'_>) {
         self.count(Counter::WireControlFrames, 1);
         let Some(mut entry) = reserve::<Frame>() else { return };
         let record = entry.as_mut_ptr();
-        let from_client = self.from_client();
         // SAFETY: the ring gave room for one record, and every member of it is written.
         unsafe {
             (*record).header = self.header(RecordKind::Frame, size_of::<Frame>());
             (*record).flow = self.packet().flow;
             (*record).seq_start = frame.seq_start;
             (*record).seq_end = frame.seq_end;
-            (*record).mask = if from_client { frame.mask } else { [0; 4] };
-            (*record).direction = self.packet().direction as u8;
+            (*record).mask = if FROM_PEER { frame.mask } else { [0; 4] };
+            (*record).direction = u8::from(!FROM_PEER);
             (*record).opcode = frame.opcode;
-            (*record).masked = u8::from(from_client);
+            (*record).masked = u8::from(FROM_PEER);
             (*record).payload_bytes = frame.payload_bytes;
             (*record).payload = *frame.payload.as_ptr().cast::<[u8; CONTROL_PAYLOAD_MAX_BYTES]>();
             (*record).padding = [0; 3];

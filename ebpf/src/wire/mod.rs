@@ -11,12 +11,14 @@
 //! - [`packet`]: from an `sk_buff` to a flow and a segment.
 //! - [`kernel`]: what the parser (package `ackbeat-wire`) needs from the kernel.
 //! - [`heads`]: heads of upgrade requests, kept until the answer.
+//! - [`kept`]: segments from the peer that came before a hole in front of them was filled.
 //! - [`lock`]: one processor at a time in each direction.
 //! - [`state`]: the entry of a connection.
 //!
 //! Needs `bpf_loop` (Linux 5.17) and atomic exchange (Linux 5.12).
 
 mod heads;
+mod kept;
 mod kernel;
 mod lock;
 mod packet;
@@ -46,36 +48,37 @@ const ETHERNET_BYTES: u32 = 14;
 /// From the peer, interfaces with an Ethernet header.
 #[classifier]
 pub(crate) fn wire_ingress(context: TcContext) -> i32 {
-    run(&context, Direction::Ingress, ETHERNET_BYTES)
+    run::<true>(&context, ETHERNET_BYTES)
 }
 
 /// To the peer, interfaces with an Ethernet header.
 #[classifier]
 pub(crate) fn wire_egress(context: TcContext) -> i32 {
-    run(&context, Direction::Egress, ETHERNET_BYTES)
+    run::<false>(&context, ETHERNET_BYTES)
 }
 
 /// From the peer, interfaces without a link-layer header.
 #[classifier]
 pub(crate) fn wire_ingress_ip(context: TcContext) -> i32 {
-    run(&context, Direction::Ingress, 0)
+    run::<true>(&context, 0)
 }
 
 /// To the peer, interfaces without a link-layer header.
 #[classifier]
 pub(crate) fn wire_egress_ip(context: TcContext) -> i32 {
-    run(&context, Direction::Egress, 0)
+    run::<false>(&context, 0)
 }
 
 #[inline(always)]
-fn run(context: &TcContext, direction: Direction, link_bytes: u32) -> i32 {
+fn run<const FROM_PEER: bool>(context: &TcContext, link_bytes: u32) -> i32 {
+    let direction = if FROM_PEER { Direction::Ingress } else { Direction::Egress };
     if packet::may_be_watched(context, direction, link_bytes)
         && let Some(packet) = packet::room()
     {
         // SAFETY: an element of a per-CPU array, which only this run uses.
         let packet = unsafe { &mut *packet };
         if packet::read(context, direction, link_bytes, packet) {
-            handle(context, direction, packet);
+            handle::<FROM_PEER>(context, direction, packet);
         }
     }
     NEXT
@@ -83,7 +86,7 @@ fn run(context: &TcContext, direction: Direction, link_bytes: u32) -> i32 {
 
 /// A segment with payload of a watched port.
 #[inline(always)]
-fn handle(context: &TcContext, direction: Direction, packet: &mut Packet) {
+fn handle<const FROM_PEER: bool>(context: &TcContext, direction: Direction, packet: &mut Packet) {
     let Some(flow) = FLOWS.get_ptr_mut(&packet.flow) else {
         if matches!(direction, Direction::Ingress) {
             heads::keep_early(context, packet);
@@ -127,13 +130,16 @@ fn handle(context: &TcContext, direction: Direction, packet: &mut Packet) {
         return;
     }
     count(Counter::WireBuffers);
-    let mut kernel = Kernel::new(context, packet);
+    let mut kernel = Kernel::<FROM_PEER>::new(context, packet);
     if !lock::acquire(own) {
         contended(&mut kernel, own, direction, packet);
         return;
     }
-    // The answer's end starts the other direction as well. It is never the other way round, so this cannot deadlock.
-    let both = egress && (seen_phase == phase::HTTP || seen_phase == phase::ANSWER);
+    // The answer's end starts the other direction as well, and an acknowledgement can show that its hole will never be
+    // filled. It is never the other way round, so this cannot deadlock.
+    // SAFETY: one byte of a live entry, read once more under the lock where it decides.
+    let waits = unsafe { (*other).kept != 0 };
+    let both = egress && (seen_phase == phase::HTTP || seen_phase == phase::ANSWER || waits);
     if both && !lock::acquire(other) {
         lock::release(own);
         contended(&mut kernel, own, direction, packet);
@@ -159,7 +165,12 @@ fn handle(context: &TcContext, direction: Direction, packet: &mut Packet) {
 /// Another processor works on this direction for too long: the segment goes by unseen, and that is said now. The
 /// next segment finds the hole.
 #[inline(always)]
-fn contended(kernel: &mut Kernel, own: *mut DirectionState, direction: Direction, packet: &Packet) {
+fn contended<const FROM_PEER: bool>(
+    kernel: &mut Kernel<FROM_PEER>,
+    own: *mut DirectionState,
+    direction: Direction,
+    packet: &Packet,
+) {
     // SAFETY: one byte of a live entry.
     let followed = unsafe { (*own).phase } == phase::FRAMES;
     if followed {

@@ -1,7 +1,7 @@
 //! From an `sk_buff` to a flow and a segment.
 
 use ackbeat_abi::{Direction, FlowKey};
-use aya_ebpf::{macros::map, maps::PerCpuArray, programs::TcContext};
+use aya_ebpf::{helpers::generated::bpf_skb_load_bytes, macros::map, maps::PerCpuArray, programs::TcContext};
 
 use crate::maps::watched;
 
@@ -38,10 +38,11 @@ pub(super) struct Packet {
     pub(super) payload_offset: u32,
     /// Bytes of payload.
     pub(super) payload_bytes: u32,
-    /// A [`Direction`] as a number.
-    pub(super) direction: u32,
-    /// Always zero.
-    pub(super) padding: u32,
+    /// Room for the IP header.
+    ip: [u8; IPV6_BYTES as usize],
+    /// Room for the TCP header, or an extension header of IPv6.
+    tcp: [u8; TCP_BYTES as usize],
+    padding: [u8; 4],
 }
 
 /// The packet at hand, one for each processor: these hooks run with soft interrupts off, and none runs inside another.
@@ -99,10 +100,13 @@ pub(super) fn may_be_watched(context: &TcContext, direction: Direction, link_byt
     watched(port)
 }
 
-/// Bytes of the packet at an offset.
+/// Copies bytes of the packet from `offset` on. Returns whether they are there.
 #[inline(always)]
-fn load<const N: usize>(context: &TcContext, offset: u32) -> Option<[u8; N]> {
-    context.load::<[u8; N]>(offset as usize).ok()
+fn load<const N: usize>(context: &TcContext, offset: u32, to: &mut [u8; N], length: u32) -> bool {
+    // SAFETY: every caller gives a constant length that fits.
+    unsafe {
+        bpf_skb_load_bytes(context.skb.skb.cast_const().cast(), offset, to.as_mut_ptr().cast(), length) == 0
+    }
 }
 
 /// Reads the headers of a TCP segment with payload. Returns whether it is one of a watched port.
@@ -110,40 +114,46 @@ fn load<const N: usize>(context: &TcContext, offset: u32) -> Option<[u8; N]> {
 pub(super) fn read(context: &TcContext, direction: Direction, link_bytes: u32, packet: &mut Packet) -> bool {
     // SAFETY: a field of the context.
     let protocol = unsafe { (*context.skb.skb).protocol };
-    let (source, destination, tcp_offset, ip_end) = if protocol == ETH_P_IP {
-        let Some(header) = load::<20>(context, link_bytes) else { return false };
-        let fragment = u16::from_be_bytes([header[6], header[7]]);
-        if header[0] >> 4 != 4 || header[9] != IPPROTO_TCP || fragment & FRAGMENT != 0 {
+    let (tcp_offset, ip_end) = if protocol == ETH_P_IP {
+        if !load(context, link_bytes, &mut packet.ip, IPV4_BYTES) {
             return false;
         }
-        let total = u32::from(u16::from_be_bytes([header[2], header[3]]));
-        (
-            mapped([header[12], header[13], header[14], header[15]]),
-            mapped([header[16], header[17], header[18], header[19]]),
-            link_bytes + (u32::from(header[0] & 0x0f) << 2),
-            // More than 64 KiB (BIG TCP): 0 stands for "as long as the buffer".
-            if total == 0 { context.len() } else { link_bytes + total },
-        )
-    } else if protocol == ETH_P_IPV6 {
-        let Some(header) = load::<40>(context, link_bytes) else { return false };
-        let payload = u32::from(u16::from_be_bytes([header[4], header[5]]));
-        let Some(tcp_offset) = step_over_extensions(context, header[6], link_bytes + IPV6_BYTES) else {
+        let ip = &packet.ip;
+        let fragment = u16::from_be_bytes([ip[6], ip[7]]);
+        if ip[0] >> 4 != 4 || ip[9] != IPPROTO_TCP || fragment & FRAGMENT != 0 {
             return false;
-        };
+        }
+        let source = mapped([ip[12], ip[13], ip[14], ip[15]]);
+        let destination = mapped([ip[16], ip[17], ip[18], ip[19]]);
+        let total = u32::from(u16::from_be_bytes([ip[2], ip[3]]));
+        let tcp_offset = link_bytes + (u32::from(ip[0] & 0x0f) << 2);
+        set_addresses(packet, direction, source, destination);
+        // More than 64 KiB (BIG TCP): 0 stands for "as long as the buffer".
+        (tcp_offset, if total == 0 { context.len() } else { link_bytes + total })
+    } else if protocol == ETH_P_IPV6 {
+        if !load(context, link_bytes, &mut packet.ip, IPV6_BYTES) {
+            return false;
+        }
+        let ip = &packet.ip;
+        let payload = u32::from(u16::from_be_bytes([ip[4], ip[5]]));
         let mut source = [0; 16];
-        source.copy_from_slice(&header[8..24]);
+        source.copy_from_slice(&ip[8..24]);
         let mut destination = [0; 16];
-        destination.copy_from_slice(&header[24..40]);
-        (
-            source,
-            destination,
-            tcp_offset,
-            if payload == 0 { context.len() } else { link_bytes + IPV6_BYTES + payload },
-        )
+        destination.copy_from_slice(&ip[24..40]);
+        let next_header = ip[6];
+        set_addresses(packet, direction, source, destination);
+        let tcp_offset = step_over_extensions(context, next_header, link_bytes + IPV6_BYTES, &mut packet.tcp);
+        if tcp_offset == 0 {
+            return false;
+        }
+        (tcp_offset, if payload == 0 { context.len() } else { link_bytes + IPV6_BYTES + payload })
     } else {
         return false;
     };
-    let Some(tcp) = load::<20>(context, tcp_offset) else { return false };
+    if !load(context, tcp_offset, &mut packet.tcp, TCP_BYTES) {
+        return false;
+    }
+    let tcp = &packet.tcp;
     let header_bytes = u32::from(tcp[12] >> 4) << 2;
     if header_bytes < TCP_BYTES {
         return false;
@@ -157,30 +167,26 @@ pub(super) fn read(context: &TcContext, direction: Direction, link_bytes: u32, p
     packet.payload_bytes = end - packet.payload_offset;
     let source_port = u16::from_be_bytes([tcp[0], tcp[1]]);
     let destination_port = u16::from_be_bytes([tcp[2], tcp[3]]);
-    packet.flow = match direction {
-        Direction::Ingress => FlowKey {
-            local_address: destination,
-            peer_address: source,
-            local_port: destination_port,
-            peer_port: source_port,
-            padding: 0,
-        },
-        Direction::Egress => FlowKey {
-            local_address: source,
-            peer_address: destination,
-            local_port: source_port,
-            peer_port: destination_port,
-            padding: 0,
-        },
+    (packet.flow.local_port, packet.flow.peer_port) = match direction {
+        Direction::Ingress => (destination_port, source_port),
+        Direction::Egress => (source_port, destination_port),
     };
+    packet.flow.padding = 0;
     packet.seq = u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]);
     if tcp[13] & SYN != 0 {
         // A SYN takes a sequence number of its own; it carries payload with TCP Fast Open.
         packet.seq = packet.seq.wrapping_add(1);
     }
-    packet.direction = u32::from(direction.number());
     packet.ack_seq = u32::from_be_bytes([tcp[8], tcp[9], tcp[10], tcp[11]]);
     watched(packet.flow.local_port)
+}
+
+#[inline(always)]
+fn set_addresses(packet: &mut Packet, direction: Direction, source: [u8; 16], destination: [u8; 16]) {
+    (packet.flow.local_address, packet.flow.peer_address) = match direction {
+        Direction::Ingress => (destination, source),
+        Direction::Egress => (source, destination),
+    };
 }
 
 /// An IPv4 address as an IPv4-mapped IPv6 address.
@@ -189,10 +195,15 @@ const fn mapped(address: [u8; 4]) -> [u8; 16] {
     [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, address[0], address[1], address[2], address[3]]
 }
 
-/// The offset of the TCP header behind IPv6 extension headers (RFC 8200 section 4). `None` for anything else, for a
+/// The offset of the TCP header behind IPv6 extension headers (RFC 8200 section 4). 0 for anything else, for a
 /// fragment, and for more headers than anybody sends.
 #[inline(always)]
-fn step_over_extensions(context: &TcContext, next_header: u8, offset: u32) -> Option<u32> {
+fn step_over_extensions(
+    context: &TcContext,
+    next_header: u8,
+    offset: u32,
+    room: &mut [u8; TCP_BYTES as usize],
+) -> u32 {
     const HOP_BY_HOP: u8 = 0;
     const ROUTING: u8 = 43;
     const DESTINATION_OPTIONS: u8 = 60;
@@ -200,14 +211,15 @@ fn step_over_extensions(context: &TcContext, next_header: u8, offset: u32) -> Op
     let mut offset = offset;
     for _ in 0..EXTENSION_HEADERS_MAX {
         if next_header == IPPROTO_TCP {
-            return Some(offset);
+            return offset;
         }
-        if !matches!(next_header, HOP_BY_HOP | ROUTING | DESTINATION_OPTIONS) {
-            return None;
+        if !matches!(next_header, HOP_BY_HOP | ROUTING | DESTINATION_OPTIONS)
+            || !load(context, offset, room, 2)
+        {
+            return 0;
         }
-        let header = load::<2>(context, offset)?;
-        next_header = header[0];
-        offset += (u32::from(header[1]) + 1) << 3;
+        next_header = room[0];
+        offset += (u32::from(room[1]) + 1) << 3;
     }
-    (next_header == IPPROTO_TCP).then_some(offset)
+    if next_header == IPPROTO_TCP { offset } else { 0 }
 }

@@ -113,7 +113,7 @@ pub fn answer_step<E: Environment>(environment: &mut E, state: &mut DirectionSta
 }
 
 /// The stream is no WebSocket: said once, then nothing of it is looked at any more.
-#[inline(always)]
+#[inline(never)]
 fn give_up<E: Environment>(environment: &mut E, flow: &mut FlowState, direction: Direction, seq: u32) {
     flow.ingress.phase = phase::OPAQUE;
     flow.egress.phase = phase::OPAQUE;
@@ -122,7 +122,7 @@ fn give_up<E: Environment>(environment: &mut E, flow: &mut FlowState, direction:
 }
 
 /// The upgrade cannot be followed: both directions look for a safe point.
-#[inline(always)]
+#[inline(never)]
 fn lose_both<E: Environment>(
     environment: &mut E,
     flow: &mut FlowState,
@@ -251,7 +251,7 @@ pub fn egress<E: Environment>(environment: &mut E, flow: &mut FlowState, segment
 /// section 4.1), so that is the acknowledgement number of the answer's last segment; it counts what this host's TCP
 /// took, whatever the parser saw. A client that did send early is found out by the end of the kept head, or by
 /// payload beyond the acknowledgement, and its direction is declared lost.
-#[inline(always)]
+#[inline(never)]
 fn upgrade<E: Environment>(environment: &mut E, flow: &mut FlowState, segment: &Segment) {
     let egress_seq = flow.egress.expected_seq;
     stream::synchronize(&mut flow.egress, message::NONE);

@@ -60,6 +60,10 @@ pub struct Walk {
     pub data_frames: u32,
     /// How it ended: a number of [`Outcome`].
     pub outcome: u32,
+    /// 1 while the bytes are those of a kept segment.
+    pub from_kept: u32,
+    /// Sequence number after the kept segment's last byte. It can lie behind the bytes that were kept of it.
+    pub kept_end: u32,
 }
 
 /// How a walk ended.
@@ -84,7 +88,14 @@ pub enum Outcome {
     OtherProtocol = 7,
     /// The head of the answer is too long.
     HeadTooLong = 8,
+    /// A kept segment was longer than what was kept of it, and a frame header may have been in the rest.
+    Hole = 9,
 }
+
+/// Segments of one direction that are kept while they wait for a hole to be filled.
+pub const KEPT_SEGMENTS_MAX: usize = 8;
+/// Bytes that are kept of each. What lies behind must be payload of a data frame, or the position is lost.
+pub const KEPT_BYTES_MAX: usize = 512;
 
 /// A control frame.
 #[derive(Clone, Copy, Debug)]
@@ -111,7 +122,7 @@ pub trait Environment {
     /// bound, because it adds the largest offset to the largest length.
     fn load<const N: usize>(&mut self, offset: u32, room: &mut [u8; N], at: u32, length: u32) -> bool;
 
-    /// Runs [`stream::step`] until it says stop, at most [`ackbeat_abi::FRAMES_PER_BUFFER_MAX`] times.
+    /// Runs [`stream::go_on`] until it says stop, at most [`ackbeat_abi::FRAMES_PER_BUFFER_MAX`] times.
     fn walk_frames(&mut self, state: &mut DirectionState);
 
     /// Runs [`handshake::answer_step`] until it says stop, at most [`ackbeat_abi::HEAD_MAX_BYTES`] times.
@@ -128,6 +139,14 @@ pub trait Environment {
     /// that was cut; and forgets it. Returns the sequence number after its blank line if bytes follow it that came
     /// before the answer, else `end_seq`.
     fn take_head(&mut self, end_seq: u32) -> u32;
+
+    /// Keeps a segment that came before a hole in front of it was filled, or as much of it as there is room for.
+    /// Returns whether it could. `kept` is [`DirectionState::kept`]: one bit for each place that is taken.
+    fn keep_segment(&mut self, kept: &mut u8, segment: &Segment) -> bool;
+
+    /// Makes a kept segment that begins at or before `state.expected_seq` and ends behind it the source of bytes, and
+    /// sets `state.walk` to it. Gives places of segments that end before back. Returns whether there was one.
+    fn next_kept(&mut self, state: &mut DirectionState) -> bool;
 
     /// A whole control frame at its exact position.
     fn control_frame(&mut self, frame: &ControlFrame<'_>);

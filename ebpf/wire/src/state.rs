@@ -85,7 +85,7 @@ pub struct DirectionState {
     pub blank_matched: u8,
     /// HTTP, egress: bytes matched so far of the field name that makes the answer a WebSocket's, or [`ACCEPTED`].
     pub accept_matched: u8,
-    /// Buffers that are kept because they came before a hole was filled.
+    /// Places that are taken by segments which came before a hole in front of them was filled, one bit each.
     pub kept: u8,
     /// HTTP, egress: bytes of the answer's head so far.
     pub head_bytes: u16,
@@ -134,7 +134,7 @@ impl DirectionState {
         head_bytes: 0,
         answered: 0,
         padding: [0; 7],
-        walk: Walk { position: 0, length_bytes: 0, data_frames: 0, outcome: 0 },
+        walk: Walk { position: 0, length_bytes: 0, data_frames: 0, outcome: 0, from_kept: 0, kept_end: 0 },
         header: [0; HEADER_ROOM_BYTES],
         payload: [0; PAYLOAD_ROOM_BYTES],
     };
@@ -169,6 +169,6 @@ impl FlowState {
 }
 
 const _: () = {
-    assert!(size_of::<DirectionState>() == 24 + 8 + 24 + 16 + HEADER_ROOM_BYTES + PAYLOAD_ROOM_BYTES);
+    assert!(size_of::<DirectionState>() == 24 + 8 + 24 + 24 + HEADER_ROOM_BYTES + PAYLOAD_ROOM_BYTES);
     assert!(size_of::<FlowState>() == 16 + 2 * size_of::<DirectionState>());
 };

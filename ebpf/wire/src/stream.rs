@@ -50,17 +50,23 @@ pub fn on_segment<E: Environment>(
     direction: Direction,
     segment: &Segment,
 ) {
-    let (state, masked_direction) = match direction {
-        Direction::Ingress => (&mut flow.ingress, Direction::Ingress),
-        Direction::Egress => (&mut flow.egress, Direction::Egress),
+    if matches!(direction, Direction::Egress) {
+        acknowledge(environment, &mut flow.ingress, segment.ack_seq);
+    }
+    let phase = match direction {
+        Direction::Ingress => flow.ingress.phase,
+        Direction::Egress => flow.egress.phase,
     };
-    match state.phase {
+    match phase {
         phase::OPAQUE => {}
         phase::HTTP | phase::ANSWER => match direction {
             Direction::Ingress => handshake::ingress(environment, flow, segment),
             Direction::Egress => handshake::egress(environment, flow, segment),
         },
-        _ => frames(environment, state, masked_direction, segment),
+        _ => match direction {
+            Direction::Ingress => frames(environment, &mut flow.ingress, direction, segment),
+            Direction::Egress => frames(environment, &mut flow.egress, direction, segment),
+        },
     }
 }
 
@@ -76,7 +82,7 @@ pub(crate) fn synchronize(state: &mut DirectionState, message: u8) {
 }
 
 /// The position is no longer known; it is said once.
-#[inline(always)]
+#[inline(never)]
 pub(crate) fn lose<E: Environment>(
     environment: &mut E,
     state: &mut DirectionState,
@@ -135,6 +141,10 @@ fn frames<E: Environment>(
         // While payload is skipped no header and no control frame is being collected.
         let payload_only = state.phase == phase::FRAMES && u64::from(gap) <= state.skip_bytes;
         if !payload_only {
+            if state.phase == phase::FRAMES && environment.keep_segment(&mut state.kept, segment) {
+                // The missing bytes may still come, and the peer's TCP sees to it that they do.
+                return;
+            }
             lose(environment, state, direction, state.expected_seq, LossReason::Hole);
             state.expected_seq = end;
             return;
@@ -189,6 +199,7 @@ pub(crate) fn walk<E: Environment>(
 ) {
     state.walk.outcome = Outcome::Unfinished as u32;
     state.walk.data_frames = 0;
+    state.walk.from_kept = 0;
     environment.walk_frames(state);
     if state.walk.data_frames > 0 && state.phase == phase::FRAMES {
         environment.count(Counter::WireDataFrames, u64::from(state.walk.data_frames));
@@ -200,11 +211,53 @@ pub(crate) fn walk<E: Environment>(
         LossReason::InvalidHeader
     } else if state.walk.outcome == Outcome::Unreadable as u32 {
         LossReason::Unreadable
+    } else if state.walk.outcome == Outcome::Hole as u32 {
+        LossReason::Hole
     } else {
         LossReason::TooManyFrames
     };
     lose(environment, state, direction, state.expected_seq, reason);
-    state.expected_seq = segment.end();
+    if before(state.expected_seq, segment.end()) {
+        state.expected_seq = segment.end();
+    }
+}
+
+/// [`step`], and when the bytes at hand are used up: goes on with a kept segment that follows. Returns whether to go on.
+#[inline(always)]
+pub fn go_on<E: Environment>(environment: &mut E, state: &mut DirectionState, masked: bool) -> bool {
+    step(environment, state, masked) || next_source(environment, state)
+}
+
+/// Goes on with a kept segment, if one follows.
+#[inline(always)]
+fn next_source<E: Environment>(environment: &mut E, state: &mut DirectionState) -> bool {
+    if state.kept == 0 && state.walk.from_kept == 0 {
+        return false;
+    }
+    if state.walk.outcome != Outcome::Exhausted as u32 || state.phase != phase::FRAMES {
+        return false;
+    }
+    if state.walk.from_kept != 0 && before(state.expected_seq, state.walk.kept_end) {
+        let unseen = u64::from(state.walk.kept_end.wrapping_sub(state.expected_seq));
+        if unseen > state.skip_bytes {
+            state.walk.outcome = Outcome::Hole as u32;
+            return false;
+        }
+        state.skip_bytes -= unseen;
+        state.expected_seq = state.walk.kept_end;
+    }
+    state.walk.from_kept = 0;
+    state.kept != 0 && environment.next_kept(state)
+}
+
+/// On the way out: this host's TCP acknowledges bytes from the peer that the parser still waits for, so they went by
+/// unseen and nothing will fill the hole.
+#[inline(always)]
+pub fn acknowledge<E: Environment>(environment: &mut E, state: &mut DirectionState, ack_seq: u32) {
+    if state.kept != 0 && state.phase == phase::FRAMES && before(state.expected_seq, ack_seq) {
+        lose(environment, state, Direction::Ingress, state.expected_seq, LossReason::Hole);
+        state.expected_seq = ack_seq;
+    }
 }
 
 /// Goes on by `bytes`, which are at hand.
