@@ -142,15 +142,20 @@ pub(crate) struct SeenClose {
 pub(crate) struct SeenCloses {
     pub(crate) sent: Option<SeenClose>,
     pub(crate) received: Option<SeenClose>,
+    /// Who sent the first one; of two at the same moment, the one that was told of first.
+    first_by: Option<CloseInitiator>,
 }
 
 impl SeenCloses {
     pub(crate) fn on_frame(&mut self, frame: Frame) {
-        let slot = match frame.direction {
-            Direction::Egress => &mut self.sent,
-            Direction::Ingress => &mut self.received,
+        let (sender, slot, other) = match frame.direction {
+            Direction::Egress => (CloseInitiator::Host, &mut self.sent, &self.received),
+            Direction::Ingress => (CloseInitiator::Peer, &mut self.received, &self.sent),
         };
         if slot.is_none() {
+            if other.as_ref().is_none_or(|other| frame.at < other.at) {
+                self.first_by = Some(sender);
+            }
             *slot = Some(SeenClose {
                 at: frame.at,
                 seq_end: frame.seq_end,
@@ -169,15 +174,19 @@ impl SeenCloses {
         }
     }
 
-    /// Who began the closing handshake (RFC 6455 section 7.1.2).
-    pub(crate) fn first_by(&self) -> Option<CloseInitiator> {
-        match (&self.sent, &self.received) {
-            (None, None) => None,
-            (Some(_), None) => Some(CloseInitiator::Host),
-            (None, Some(_)) => Some(CloseInitiator::Peer),
-            (Some(sent), Some(received)) if sent.at <= received.at => Some(CloseInitiator::Host),
-            (Some(_), Some(_)) => Some(CloseInitiator::Peer),
-        }
+    /// The Close frames that passed before the FIN or RST of a side at `at`. What that side sent itself always
+    /// stands before its FIN, even if it left the send queue later.
+    fn before(&self, side: CloseInitiator, at: Timestamp) -> Self {
+        let early = |close: &&SeenClose| close.at <= at;
+        let sent = self.sent.as_ref().filter(|close| side == CloseInitiator::Host || early(close));
+        let received = self.received.as_ref().filter(|close| side == CloseInitiator::Peer || early(close));
+        let first_by = match (sent.is_some(), received.is_some()) {
+            (true, true) => self.first_by,
+            (true, false) => Some(CloseInitiator::Host),
+            (false, true) => Some(CloseInitiator::Peer),
+            (false, false) => None,
+        };
+        Self { sent: sent.cloned(), received: received.cloned(), first_by }
     }
 
     /// Status code and reason of the Close frame that `initiator` sent.
@@ -210,25 +219,37 @@ pub(crate) struct Draft {
 }
 
 impl Draft {
-    /// The kind of a close, and whether it is known for sure that no Close frame passed.
-    pub(crate) fn kind(&self, cause: Cause) -> CloseKind {
+    /// Who closed first. Who began the closing handshake (RFC 6455 section 7.1.2) did, whichever FIN followed it.
+    pub(crate) fn initiator(&self, cause: Cause) -> CloseInitiator {
+        let side = cause.initiator();
         match cause {
-            Cause::KernelGaveUp { .. } => CloseKind::KernelTimeout,
-            Cause::KernelReset | Cause::Destroyed => CloseKind::Other,
-            Cause::Unseen(_) if self.closes.frames() != CloseFrames::None => CloseKind::Graceful,
-            Cause::Unseen(_) => CloseKind::Other,
-            Cause::PeerReset if self.closes.frames() == CloseFrames::Both => CloseKind::Graceful,
-            Cause::PeerReset => CloseKind::Abort,
-            Cause::PeerFin if self.closes.frames() != CloseFrames::None => CloseKind::Graceful,
-            Cause::PeerFin if !self.is_sight_complete => CloseKind::Other,
-            Cause::PeerFin if self.is_websocket => CloseKind::Abort,
-            Cause::PeerFin => CloseKind::Graceful,
-            Cause::HostFin | Cause::HostReset { .. } => self.kind_of_host_close(cause),
+            Cause::HostFin | Cause::HostReset { .. } | Cause::PeerFin => {
+                self.closes.before(side, self.at).first_by.unwrap_or(side)
+            }
+            _ => side,
         }
     }
 
-    fn kind_of_host_close(&self, cause: Cause) -> CloseKind {
-        if self.was_polite(cause) {
+    /// What kind of close it was.
+    pub(crate) fn kind(&self, cause: Cause) -> CloseKind {
+        let closes = self.closes.before(cause.initiator(), self.at);
+        match cause {
+            Cause::KernelGaveUp { .. } => CloseKind::KernelTimeout,
+            Cause::KernelReset | Cause::Destroyed => CloseKind::Other,
+            Cause::Unseen(_) if closes.frames() != CloseFrames::None => CloseKind::Graceful,
+            Cause::Unseen(_) => CloseKind::Other,
+            Cause::PeerReset if closes.frames() == CloseFrames::Both => CloseKind::Graceful,
+            Cause::PeerReset => CloseKind::Abort,
+            Cause::PeerFin if closes.frames() != CloseFrames::None => CloseKind::Graceful,
+            Cause::PeerFin if !self.is_sight_complete => CloseKind::Other,
+            Cause::PeerFin if self.is_websocket => CloseKind::Abort,
+            Cause::PeerFin => CloseKind::Graceful,
+            Cause::HostFin | Cause::HostReset { .. } => self.kind_of_host_close(cause, &closes),
+        }
+    }
+
+    fn kind_of_host_close(&self, cause: Cause, closes: &SeenCloses) -> CloseKind {
+        if self.was_polite(cause, closes) {
             return CloseKind::Graceful;
         }
         if self.process.as_ref().is_some_and(|process| process.exiting) {
@@ -258,11 +279,11 @@ impl Draft {
 
     /// Whether a Close frame passed. A RST can destroy one that is still on its way: it counts only once it was
     /// acknowledged.
-    fn was_polite(&self, cause: Cause) -> bool {
-        if self.closes.received.is_some() {
+    fn was_polite(&self, cause: Cause, closes: &SeenCloses) -> bool {
+        if closes.received.is_some() {
             return true;
         }
-        let Some(sent) = self.closes.sent.as_ref() else { return false };
+        let Some(sent) = closes.sent.as_ref() else { return false };
         if cause == Cause::HostFin {
             return true;
         }
@@ -287,6 +308,9 @@ pub(crate) struct Closing {
     pub(crate) cause: Cause,
     pub(crate) initiator: CloseInitiator,
     pub(crate) kind: CloseKind,
+    /// Nobody is accused for a close that was not seen, nor where Close frames may have passed unseen. A kill on
+    /// the tick of the port's watchdog is recognised without seeing the host's own frames.
+    pub(crate) is_evidence_complete: bool,
     /// Only for closes that the host started.
     pub(crate) watch: Option<Watch>,
     /// When the record is due at the latest, if nothing watches.

@@ -306,11 +306,12 @@ fn plus_ns(at: Timestamp, ns: u64) -> Timestamp {
     Timestamp::from_ns(at.as_ns().saturating_add(ns))
 }
 
-/// Whether the host has read a Pong. Where nothing says that it has not, it has.
+/// Whether the host has read a Pong. Where nothing shows it in the receive queue, it has.
 fn is_read(pong: &Pong, snapshot: Option<&Snapshot>) -> bool {
     let Some(latest) = snapshot.filter(|latest| latest.at >= pong.at) else { return true };
-    match (pong.seq_end, latest.copied_seq) {
-        (Some(end), Some(copied)) => copied.reached(end),
+    match (pong.seq_end, latest.rcv_nxt, latest.copied_seq) {
+        // The wire is seen before TCP has it: only what was received can lie unread.
+        (Some(end), Some(received), Some(copied)) => copied.reached(end) || !received.reached(end),
         _ => true,
     }
 }

@@ -1,17 +1,29 @@
 //! How a connection ends: from a transition to its close record.
 
-use super::*;
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+
+use super::{Connection, Context, Phase};
+use crate::assessment::assess;
+use crate::closing::{Cause, Closing, Draft, HOLD_MS, SocketError, Step};
+use crate::postmortem::Watch;
+use crate::{
+    CloseInitiator, CloseKind, CloseRecord, Output, Postmortem, Process, Snapshot, TcpState, Timestamp,
+    Verdict,
+};
 
 impl Connection {
+    /// `old_state` is the state that was left, where a transition told of it.
     pub(crate) fn on_step(
         &mut self,
         step: Step,
-        at: Timestamp,
+        old_state: Option<TcpState>,
         process: Option<Process>,
         snapshot: Snapshot,
         context: &Context<'_>,
         outputs: &mut VecDeque<Output>,
     ) {
+        let at = snapshot.at;
         self.observe(&snapshot, context, outputs);
         match step {
             Step::Nothing => {}
@@ -40,13 +52,19 @@ impl Connection {
             Step::BothFinished => self.promote(at, context, outputs),
             Step::Gone => {
                 let draft = self.draft(at, Some(snapshot), process, context);
-                self.on_gone(draft, context, outputs);
+                self.on_gone(draft, old_state, context, outputs);
             }
         }
     }
 
     /// The socket of an open connection went to CLOSE.
-    pub(crate) fn on_gone(&mut self, draft: Draft, context: &Context<'_>, outputs: &mut VecDeque<Output>) {
+    pub(crate) fn on_gone(
+        &mut self,
+        draft: Draft,
+        old_state: Option<TcpState>,
+        context: &Context<'_>,
+        outputs: &mut VecDeque<Output>,
+    ) {
         let at = draft.at;
         let is_recent = |date: Option<Timestamp>| date.is_some_and(|date| at.ms_since(date) <= HOLD_MS);
         if self.peer_fin_seen && self.half.is_some() {
@@ -61,8 +79,13 @@ impl Connection {
             SocketError::KernelGaveUp => Some(Cause::KernelGaveUp { reset_sent: draft.reset_sent }),
             SocketError::PeerReset => Some(Cause::PeerReset),
             SocketError::None if is_recent(self.peer_reset_at) => Some(Cause::PeerReset),
-            SocketError::None if draft.process.is_none() && self.half.is_some() => {
-                // The half-close was answered with the peer's FIN: in order.
+            // The half-close was answered with the peer's FIN. From FIN_WAIT1 a socket goes to CLOSE in order only by
+            // way of FIN_WAIT2 or CLOSING (`tcp_rcv_state_process()`).
+            SocketError::None
+                if draft.process.is_none()
+                    && self.half.is_some()
+                    && old_state != Some(TcpState::FinWait1) =>
+            {
                 self.promote(at, context, outputs);
                 if let Phase::Closing(closing) = &mut self.phase
                     && let Some(watch) = closing.watch.as_mut()
@@ -99,7 +122,8 @@ impl Connection {
             // A half-closed connection that the host closed: its FIN was out already, no RST is needed.
             (Some(_), Some(_)) => Cause::HostFin,
             (Some(_), None) => Cause::HostReset { seen: draft.reset_sent },
-            (None, _) => Cause::Unseen(CloseInitiator::Unknown),
+            (None, Some(half)) => Cause::Unseen(half.cause.initiator()),
+            (None, None) => Cause::Unseen(CloseInitiator::Unknown),
         };
         self.conclude(cause, context, outputs);
     }
@@ -153,14 +177,10 @@ impl Connection {
 
     /// Decides who and what it was; the post-mortem of a host's close begins.
     pub(crate) fn closing(&self, draft: Draft, cause: Cause, context: &Context<'_>) -> Closing {
-        let mut initiator = cause.initiator();
-        // Who began the closing handshake closed, whichever FIN came first.
-        if matches!(cause, Cause::HostFin | Cause::HostReset { .. } | Cause::PeerFin)
-            && let Some(first) = draft.closes.first_by()
-        {
-            initiator = first;
-        }
+        let initiator = draft.initiator(cause);
         let kind = draft.kind(cause);
+        let is_evidence_complete = !matches!(cause, Cause::Unseen(_))
+            && (draft.is_sight_complete || kind == CloseKind::HeartbeatKill);
         let watch = match (&draft.snapshot, initiator, cause) {
             (Some(base), CloseInitiator::Host, Cause::HostFin | Cause::PeerFin | Cause::Unseen(_)) => {
                 let mut watch = Watch::new(base.clone(), draft.at, context.policy);
@@ -172,7 +192,7 @@ impl Connection {
             _ => None,
         };
         let deadline = draft.at.plus_ms(context.policy.postmortem_window_ms.saturating_mul(2));
-        Closing { draft, cause, initiator, kind, watch, deadline, held_until: None }
+        Closing { draft, cause, initiator, kind, is_evidence_complete, watch, deadline, held_until: None }
     }
 
     /// The socket of a closing connection is gone.
@@ -218,8 +238,7 @@ impl Connection {
             closing.watch.as_ref().map_or(Postmortem::Unresolved, |watch| watch.result(is_complete))
         });
         let assessed = closing.draft.assessed;
-        let is_evidence_complete =
-            closing.draft.is_sight_complete || closing.kind == CloseKind::HeartbeatKill;
+        let is_evidence_complete = closing.is_evidence_complete;
         let assessment = postmortem.filter(|_| closing.kind != CloseKind::Graceful).map(|postmortem| {
             assess(assessed.verdict, assessed.kill_justified, postmortem, is_evidence_complete)
         });
@@ -277,6 +296,7 @@ impl Connection {
             cause: Cause::Unseen(CloseInitiator::Unknown),
             initiator: CloseInitiator::Unknown,
             kind: CloseKind::Other,
+            is_evidence_complete: false,
             watch: None,
             deadline: at,
             held_until: None,

@@ -1,6 +1,17 @@
 //! What a connection looks like now: verdict, heartbeat, ages.
 
-use super::*;
+use alloc::collections::VecDeque;
+use alloc::string::ToString;
+
+use super::{Connection, Context, Phase};
+use crate::closing::{Cause, Draft, HOLD_MS};
+use crate::heartbeat::{Missed, Sight};
+use crate::schedule::Schedule;
+use crate::verdict::{Facts, Judgement};
+use crate::{
+    Assessed, CloseFrames, EvidenceScope, Heartbeat, HeartbeatSource, Output, PingLocation, Process, Rung,
+    Snapshot, Timestamp, VERDICT_HISTORY_MAX, Verdict, VerdictChange,
+};
 
 impl Connection {
     pub(crate) fn is_half_closed_by_host(&self) -> bool {

@@ -6,21 +6,15 @@ mod time;
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
-use alloc::string::ToString;
 use alloc::vec::Vec;
 
-use crate::assessment::assess;
-use crate::closing::{Cause, Closing, Draft, HOLD_MS, SeenCloses, SocketError, Step, step};
+use crate::closing::{Cause, Closing, Draft, HOLD_MS, SeenCloses, Step, step};
 use crate::evidence::{Evidence, raise};
-use crate::heartbeat::{Heartbeat as Beats, Missed, Sight};
-use crate::postmortem::Watch;
+use crate::heartbeat::{Heartbeat as Beats, Sight};
 use crate::schedule::Schedule;
-use crate::verdict::{Facts, Judgement};
 use crate::{
-    Assessed, CloseFrames, CloseInitiator, CloseKind, CloseRecord, Direction, EvidenceScope, Frame,
-    FrameKind, Heartbeat, HeartbeatSource, Opened, Output, PingLocation, Policy, Postmortem, Process, Reset,
-    Role, Rung, Snapshot, Synchronization, TcpState, Timestamp, Transition, Upgrade, VERDICT_HISTORY_MAX,
-    Verdict, VerdictChange,
+    CloseKind, Direction, Frame, FrameKind, Opened, Output, Policy, Reset, Role, Snapshot, Synchronization,
+    TcpState, Timestamp, Transition, Upgrade, Verdict, VerdictChange,
 };
 
 /// What a connection's decisions depend on beside itself.
@@ -330,7 +324,7 @@ impl Connection {
         context: &Context<'_>,
         outputs: &mut VecDeque<Output>,
     ) {
-        let Transition { old_state: _, new_state, process, snapshot } = transition;
+        let Transition { old_state, new_state, process, snapshot } = transition;
         let at = snapshot.at;
         self.tcp_state = Some(new_state);
         match &mut self.phase {
@@ -349,7 +343,7 @@ impl Connection {
             Phase::Open => {
                 let suspicion = self.suspicion.take();
                 let step = step(new_state, snapshot.shutdown, self.is_half_closed_by_host());
-                self.on_step(step, at, process, snapshot, context, outputs);
+                self.on_step(step, Some(old_state), process, snapshot, context, outputs);
                 // What a sample showed before this record arrived belongs to the time after the close.
                 if let Some(sample) = suspicion.and_then(|suspicion| suspicion.snapshot)
                     && sample.at >= at

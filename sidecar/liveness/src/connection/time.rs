@@ -1,6 +1,10 @@
 //! What time does to a connection.
 
-use super::*;
+use alloc::collections::VecDeque;
+
+use super::{Connection, Context, Phase, Suspicion};
+use crate::closing::{Cause, HOLD_MS, Step, step};
+use crate::{CloseInitiator, Output, Policy, TcpState, Timestamp, Verdict};
 
 impl Connection {
     /// When it wants to be called next.
@@ -78,12 +82,7 @@ impl Connection {
     }
 
     /// A state was seen that no transition told of, and none came.
-    fn on_unseen(
-        &mut self,
-        suspicion: Suspicion,
-        context: &Context<'_>,
-        outputs: &mut VecDeque<Output>,
-    ) {
+    fn on_unseen(&mut self, suspicion: Suspicion, context: &Context<'_>, outputs: &mut VecDeque<Output>) {
         let Some(snapshot) = suspicion.snapshot else {
             let cause = match &self.half {
                 Some(half) => Cause::Unseen(half.cause.initiator()),
@@ -101,15 +100,20 @@ impl Connection {
             | Step::PeerFinished
             | Step::HostAnswered
             | Step::BothFinished) => {
-                self.on_step(step, at, None, *snapshot, context, outputs);
+                self.on_step(step, None, None, *snapshot, context, outputs);
             }
             Step::HostClosed => {
                 let draft = self.draft(at, Some(*snapshot), None, context);
                 self.begin(draft, Cause::Unseen(CloseInitiator::Host), context, outputs);
             }
             Step::Gone => {
+                // Only the side that closed first comes to TIME_WAIT (RFC 9293 section 3.3.2).
+                let initiator = match snapshot.state {
+                    TcpState::TimeWait => CloseInitiator::Host,
+                    _ => self.half.as_ref().map_or(CloseInitiator::Unknown, |half| half.cause.initiator()),
+                };
                 let draft = self.draft(at, Some(*snapshot), None, context);
-                self.begin(draft, Cause::Unseen(CloseInitiator::Unknown), context, outputs);
+                self.begin(draft, Cause::Unseen(initiator), context, outputs);
                 self.finish(at, false, outputs);
             }
         }

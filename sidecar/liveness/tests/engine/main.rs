@@ -1,0 +1,14 @@
+//! Scenarios, rules and the reviewed table of the liveness engine.
+
+#[cfg(test)]
+mod closes;
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod report_a;
+#[cfg(test)]
+mod table;
+#[cfg(test)]
+mod traps;
+#[cfg(test)]
+mod world;

@@ -1,0 +1,384 @@
+//! The traps that were measured, and the scenarios of the arena that the engine alone can show.
+
+use ackbeat_liveness::*;
+
+use crate::world::{Peer, World};
+
+const ID: u64 = 7;
+
+fn websocket(peer: Peer) -> World {
+    let mut world = World::new();
+    world.open_websocket(ID, peer);
+    world.run_ms(1_000);
+    world
+}
+
+/// Trap 1: the back-off grows for a live peer with a closed window.
+#[test]
+fn backoff_of_a_closed_window_is_not_unreachable() {
+    let mut world = websocket(Peer::Stopped);
+    world.write(ID, 2_000_000);
+    world.run_ms(120_000);
+    assert!(world.socket(ID).backoff >= 6);
+    assert!(!world.verdicts(ID).contains(&Verdict::Unreachable));
+    let assessed = world.assessed(ID);
+    assert_eq!(assessed.verdict, Verdict::Stalled);
+    // Probe spacing grows: the evidence is honestly old.
+    assert!(assessed.last_ack_age_ms.unwrap() > 2_000);
+    assert!(assessed.kill_justified, "it has not read for two minutes");
+}
+
+/// Trap 2: one probe is unanswered for about a round trip after every probe.
+#[test]
+fn one_probe_in_flight_is_not_unreachable() {
+    let mut world = websocket(Peer::Stopped);
+    world.write(ID, 2_000_000);
+    for _ in 0..30 {
+        world.run_ms(1_000);
+        world.socket(ID).probes_out = 1;
+    }
+    assert!(!world.verdicts(ID).contains(&Verdict::Unreachable));
+    assert_eq!(world.assessed(ID).verdict, Verdict::Stalled);
+}
+
+/// Trap 3: a peer that merely stops reading is no kill before the policy says so.
+#[test]
+fn ten_seconds_without_reading_justify_nothing() {
+    let mut world = websocket(Peer::Stopped);
+    world.write(ID, 2_000_000);
+    world.run_ms(10_000);
+    let assessed = world.assessed(ID);
+    assert_eq!((assessed.verdict, assessed.kill_justified), (Verdict::Stalled, false));
+    world.socket(ID).peer = Peer::Healthy;
+    world.run_ms(1_000);
+    assert_eq!(world.assessed(ID).verdict, Verdict::Alive);
+}
+
+/// Trap 4: a stopped process's kernel acknowledges; that proves its kernel only.
+#[test]
+fn acknowledged_ping_without_a_pong_is_silent() {
+    let mut world = websocket(Peer::Stopped);
+    world.ping(ID);
+    world.run_ms(4_500);
+    assert_eq!(world.assessed(ID).verdict, Verdict::Alive, "within its budget");
+    world.run_ms(2_000);
+    let assessed = world.assessed(ID);
+    assert_eq!((assessed.verdict, assessed.rung), (Verdict::Silent, Rung::Ack));
+    assert!(!assessed.kill_justified);
+    assert_eq!(assessed.heartbeat.ping_location, PingLocation::Acked);
+    world.run_ms(20_000);
+    assert!(world.assessed(ID).kill_justified);
+}
+
+/// Trap 5: a queue that is not empty is no progress, and own writes are no evidence.
+#[test]
+fn own_writes_are_no_evidence() {
+    let mut world = websocket(Peer::Gone);
+    for _ in 0..40 {
+        world.write(ID, 1_000);
+        world.run_ms(200);
+    }
+    assert_eq!(world.assessed(ID).verdict, Verdict::Unreachable);
+}
+
+/// Trap 6: a large message makes no frame boundary for a long time; its bytes count.
+#[test]
+fn large_message_from_the_peer_keeps_its_pong_back() {
+    let mut world = websocket(Peer::Mute);
+    world.ping(ID);
+    for _ in 0..300 {
+        world.peer_writes(ID, 150_000);
+        world.run_ms(100);
+    }
+    let assessed = world.assessed(ID);
+    assert_eq!((assessed.verdict, assessed.rung), (Verdict::Congested, Rung::Inbound));
+    assert!(!world.verdicts(ID).contains(&Verdict::Silent));
+}
+
+/// Trap 7: the clock of a Pong starts when its Ping was acknowledged.
+#[test]
+fn ping_behind_data_is_not_late_before_it_arrived() {
+    let mut world = websocket(Peer::Reads(50_000));
+    world.write(ID, 2_000_000);
+    world.ping(ID);
+    world.run_ms(25_000);
+    assert!(world.verdicts(ID).iter().all(|verdict| matches!(verdict, Verdict::Alive | Verdict::Congested)));
+}
+
+/// Trap 8: state belongs to the cookie; the same addresses may come back at once.
+#[test]
+fn two_connections_with_the_same_addresses_do_not_mix() {
+    let mut world = websocket(Peer::Gone);
+    world.write(ID, 100);
+    world.run_ms(5_000);
+    let first = world.engine.connections().next().unwrap().endpoints;
+    world.give(Input::Opened(Opened {
+        connection: ConnectionId(99),
+        at: world.at(),
+        endpoints: first,
+        role: Role::Server,
+        preexisting: false,
+    }));
+    assert_eq!(world.assessed(ID).verdict, Verdict::Unreachable);
+    assert_eq!(world.engine.assess(ConnectionId(99), world.at()).unwrap().verdict, Verdict::Alive);
+}
+
+/// Trap 9: a RST can destroy the Close frame: both are in the record.
+#[test]
+fn reset_after_an_unacknowledged_close_frame_is_no_polite_close() {
+    let mut world = websocket(Peer::Gone);
+    world.close_frame(ID, 1000, "bye");
+    world.close_linger_zero(ID);
+    let record = world.run_to_record(ID);
+    assert_eq!(record.close_frames, CloseFrames::Sent);
+    assert_eq!(record.method, Some(CloseMethod::Rst));
+    assert_eq!(record.kind, CloseKind::Abort);
+}
+
+/// Trap 10: judge your own clock before judging a peer.
+#[test]
+fn sidecar_that_was_stopped_accuses_nobody() {
+    let mut world = websocket(Peer::Stopped);
+    world.open_websocket(8, Peer::Healthy);
+    world.ping(ID);
+    world.run_ms(1_000);
+    world.stopped = true;
+    world.run_ms(60_000);
+    world.resume();
+    world.run_ms(400);
+    assert_eq!(world.assessed(ID).verdict, Verdict::Alive, "a new window was opened");
+    assert_eq!(world.assessed(8).verdict, Verdict::Alive);
+    assert!(world.engine.counters().late_ticks > 0);
+    world.run_ms(6_000);
+    assert_eq!(world.assessed(ID).verdict, Verdict::Silent, "and it ends like any other");
+}
+
+#[test]
+fn post_mortem_of_a_stopped_sidecar_is_looked_at_again() {
+    let mut world = websocket(Peer::Stopped);
+    world.write(ID, 2_000_000);
+    world.run_ms(5_000);
+    world.close(ID);
+    world.run_ms(400);
+    world.stopped = true;
+    world.run_ms(60_000);
+    world.resume();
+    world.run_ms(20);
+    assert!(world.record(ID).is_none(), "the window starts anew");
+    world.socket(ID).peer = Peer::Mute;
+    assert_eq!(world.run_to_record(ID).postmortem, Some(Postmortem::AppProgress));
+}
+
+#[test]
+fn window_that_was_not_limiting_proves_nothing() {
+    let mut world = websocket(Peer::Stopped);
+    world.write(ID, 100_000);
+    world.run_ms(300);
+    // Receive-buffer tuning moves the edge.
+    world.socket(ID).edge += 300_000;
+    world.ping(ID);
+    world.run_ms(7_000);
+    let assessed = world.assessed(ID);
+    assert_eq!((assessed.verdict, assessed.rung), (Verdict::Silent, Rung::Ack));
+}
+
+#[test]
+fn trickling_reader_is_never_called_dead_but_may_be_killed_by_policy() {
+    let mut world = websocket(Peer::Stopped);
+    world.write(ID, 2_000_000);
+    world.run_ms(3_000);
+    let mut justified = false;
+    for _ in 0..12 {
+        world.run_ms(10_000);
+        world.socket(ID).edge += 1;
+        let now = world.now;
+        world.socket(ID).last_ack = now;
+        world.run_ms(400);
+        justified |= world.assessed(ID).kill_justified;
+    }
+    assert!(justified);
+    let verdicts = world.verdicts(ID);
+    assert!(
+        !verdicts.contains(&Verdict::Unreachable) && !verdicts.contains(&Verdict::Silent),
+        "{verdicts:?}"
+    );
+}
+
+#[test]
+fn slow_but_steady_reader_is_never_killed_by_policy() {
+    let mut world = websocket(Peer::Reads(5_000));
+    world.write(ID, 3_000_000);
+    for _ in 0..60 {
+        world.run_ms(2_000);
+        assert!(!world.assessed(ID).kill_justified);
+    }
+    assert_eq!(world.assessed(ID).verdict, Verdict::Congested);
+}
+
+#[test]
+fn unreachable_is_known_early_and_justified_late() {
+    let mut world = websocket(Peer::Gone);
+    world.ping(ID);
+    world.run_ms(2_200);
+    let assessed = world.assessed(ID);
+    assert_eq!((assessed.verdict, assessed.kill_justified), (Verdict::Unreachable, false));
+    world.run_ms(9_000);
+    assert!(world.assessed(ID).kill_justified);
+}
+
+#[test]
+fn outage_of_five_seconds_heals_and_is_no_kill() {
+    let mut world = websocket(Peer::Gone);
+    world.ping(ID);
+    world.run_ms(5_000);
+    assert_eq!(world.assessed(ID).verdict, Verdict::Unreachable);
+    assert!(!world.assessed(ID).kill_justified);
+    world.socket(ID).peer = Peer::Healthy;
+    world.run_ms(2_000);
+    assert_eq!(world.assessed(ID).verdict, Verdict::Alive);
+}
+
+#[test]
+fn blackhole_behind_a_closed_window_is_unreachable_late() {
+    let mut world = websocket(Peer::Stopped);
+    world.write(ID, 2_000_000);
+    world.run_ms(5_000);
+    world.socket(ID).peer = Peer::Gone;
+    world.run_ms(60_000);
+    assert_eq!(world.assessed(ID).verdict, Verdict::Unreachable);
+}
+
+#[test]
+fn kernel_evidence_alone_names_a_stall_without_a_heartbeat() {
+    let mut world = World::new();
+    world.open(ID, Peer::Stopped);
+    world.write(ID, 2_000_000);
+    world.run_ms(5_000);
+    assert_eq!(world.assessed(ID).verdict, Verdict::Stalled);
+    assert_eq!(world.assessed(ID).heartbeat.source, HeartbeatSource::None);
+}
+
+#[test]
+fn missing_numbers_are_unknown_and_never_dead() {
+    let mut world = websocket(Peer::Gone);
+    world.ping(ID);
+    for _ in 0..60 {
+        world.now += 200;
+        let mut snapshot = world.snapshot(ID);
+        snapshot.last_ack_at = None;
+        snapshot.last_inbound_at = None;
+        snapshot.retransmits = None;
+        snapshot.snd_una = None;
+        snapshot.send_queue_bytes = None;
+        snapshot.packets_out = None;
+        world.give(Input::Sample(snapshot));
+    }
+    assert_eq!(world.assessed(ID).verdict, Verdict::Unknown);
+    assert!(
+        !world.verdicts(ID).iter().any(|verdict| matches!(verdict, Verdict::Unreachable | Verdict::Silent))
+    );
+}
+
+#[test]
+fn socket_that_nobody_samples_is_unknown() {
+    let mut world = websocket(Peer::Gone);
+    world.ping(ID);
+    let mut now = world.at();
+    for _ in 0..40 {
+        now = now.plus_ms(500);
+        world.engine.handle_timeout(now);
+    }
+    let verdict = world.engine.assess(ConnectionId(ID), now.plus_ms(10_000)).unwrap().verdict;
+    assert_eq!(verdict, Verdict::Unknown);
+}
+
+#[test]
+fn lost_records_make_the_heartbeat_unknown_until_a_pong_is_seen_again() {
+    let mut world = websocket(Peer::Healthy);
+    world.watchdog(2_000);
+    world.run_ms(7_000);
+    world.lose_records(1);
+    assert_eq!(world.assessed(ID).heartbeat.missed, None);
+    world.run_ms(4_500);
+    assert_eq!(world.assessed(ID).heartbeat.missed, Some(0));
+}
+
+#[test]
+fn close_after_lost_records_is_no_accusation() {
+    let mut world = websocket(Peer::Stopped);
+    world.write(ID, 2_000_000);
+    world.run_ms(5_000);
+    world.lose_records(1);
+    world.close(ID);
+    let record = world.run_to_record(ID);
+    assert_eq!((record.kind, record.assessment), (CloseKind::Other, Some(Assessment::Unknown)));
+}
+
+#[test]
+fn host_whose_own_frames_are_lost_is_judged_by_its_siblings_schedule() {
+    let mut world = World::new();
+    world.watchdog(2_000);
+    world.open_websocket(8, Peer::Healthy);
+    world.open_websocket(ID, Peer::Healthy);
+    world.run_ms(7_000);
+    world.synchronize(ID, Direction::Egress, false);
+    world.socket(ID).peer = Peer::Gone;
+    // Its Pings would be on the wire, but nobody sees them.
+    world.hidden = true;
+    world.run_to_close(ID);
+    let record = world.run_to_record(ID);
+    assert_eq!(record.assessed.heartbeat.missed, Some(2));
+    assert_eq!(record.kind, CloseKind::HeartbeatKill);
+}
+
+#[test]
+fn pong_answers_the_latest_ping_and_all_before_it() {
+    let mut world = websocket(Peer::Stopped);
+    for _ in 0..40 {
+        world.ping(ID);
+        world.run_ms(50);
+    }
+    assert_eq!(world.assessed(ID).heartbeat.missed, Some(40), "also those that found no room");
+    world.peer_frame(ID, FrameKind::Pong, None);
+    let assessed = world.assessed(ID);
+    assert_eq!((assessed.heartbeat.missed, assessed.verdict), (Some(0), Verdict::Alive));
+}
+
+#[test]
+fn watchdog_that_kills_at_the_first_missed_ping_is_recognised_by_its_tick() {
+    let mut world = World::new();
+    world.tolerance = 1;
+    world.watchdog(30_000);
+    world.open_websocket(8, Peer::Healthy);
+    world.open_websocket(ID, Peer::Healthy);
+    world.run_ms(100_000);
+    world.socket(ID).peer = Peer::Stopped;
+    let record = world.run_to_record(ID);
+    assert_eq!((record.kind, record.assessed.heartbeat.missed), (CloseKind::HeartbeatKill, Some(1)));
+    assert_eq!(record.assessed.verdict, Verdict::Silent);
+    assert_eq!(record.assessment, Some(Assessment::Justified));
+}
+
+#[test]
+fn terminate_right_after_a_ping_is_no_heartbeat_kill() {
+    let mut world = websocket(Peer::Healthy);
+    world.watchdog(2_000);
+    world.run_ms(9_000);
+    world.socket(ID).peer = Peer::Mute;
+    world.run_ms(1_050);
+    world.close(ID);
+    let record = world.run_to_record(ID);
+    assert_eq!(record.kind, CloseKind::Abort);
+}
+
+#[test]
+fn quiet_connections_want_no_samples() {
+    let mut world = websocket(Peer::Healthy);
+    world.write(ID, 1_000);
+    world.run_ms(2_000);
+    assert_eq!(world.engine.next_sample_at(), None);
+    let before = world.samples;
+    world.run_ms(60_000);
+    assert_eq!(world.samples, before);
+    assert_eq!(world.engine.poll_timeout(), None);
+}
