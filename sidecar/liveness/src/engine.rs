@@ -183,7 +183,8 @@ impl Engine {
     /// nothing is outstanding anywhere. A Ping that is answered at once costs no pass of its own.
     #[must_use]
     pub fn next_sample_at(&self) -> Option<Timestamp> {
-        let interval_ms = self.policy.sample_interval_ms;
+        // A policy of 0 must not turn the driver into a busy loop.
+        let interval_ms = self.policy.sample_interval_ms.max(1);
         let wanted = self.wanting.first().map(|(since, _)| *since);
         let since = [wanted, self.reconcile_since].into_iter().flatten().min()?;
         Some(since.max(self.last_pass_at.unwrap_or(since)).plus_ms(interval_ms))

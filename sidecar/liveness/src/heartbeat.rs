@@ -215,8 +215,15 @@ impl Heartbeat {
         let on_wire = self.pings.iter().filter(|ping| ping.at > base_at && ping.at <= at).count();
         let on_wire = u32::try_from(on_wire).unwrap_or(u32::MAX).saturating_add(self.forgotten);
         let Some(interval_ns) = schedule.and_then(Schedule::interval_ns) else {
-            return (self.egress == Sight::Following || self.source == Some(HeartbeatSource::Application))
-                .then_some(Missed { count: on_wire, inferred: 0, on_tick: false });
+            // Without a schedule, Pings that wait behind unsent data cannot be counted.
+            let is_hidden = snapshot.and_then(|latest| latest.unsent_bytes).is_some_and(|bytes| bytes > 0);
+            let is_counted =
+                self.egress == Sight::Following || self.source == Some(HeartbeatSource::Application);
+            return (is_counted && (!is_hidden || on_wire >= 2)).then_some(Missed {
+                count: on_wire,
+                inferred: 0,
+                on_tick: false,
+            });
         };
         let (ticks, tick) = self.beat(at, closing, interval_ns, base_at, schedule);
         // A watchdog that kills at a tick sends no Ping at it.

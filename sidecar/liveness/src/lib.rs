@@ -14,6 +14,20 @@
 //! | [`Engine::poll`] | what the engine has decided |
 //!
 //! and one question for the driver: [`Engine::next_sample_at`], when a pass of the sampler is worth its cost.
+//!
+//! Inside, from facts to decisions:
+//!
+//! | module | decides |
+//! |---|---|
+//! | `evidence` | which rungs of the ladder were seen, and when |
+//! | `heartbeat` | which Pings are unanswered, where they are, how many the host has missed |
+//! | `schedule` | when the Pings of a port are due: interval, phase, tolerance |
+//! | `verdict` | what that adds up to now |
+//! | `closing` | who closed, how and why |
+//! | `postmortem` | what the socket showed afterwards |
+//! | `assessment` | what to think of the close |
+//! | `connection` | one connection through all of it |
+//! | `engine` | all connections, their clocks, and what they want from the driver |
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 

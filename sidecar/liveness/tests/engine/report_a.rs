@@ -207,3 +207,36 @@ fn bytes_ahead_of_a_ping_on_the_wire_are_counted() {
     world.run_ms(300);
     assert_eq!(world.assessed(SLOW).heartbeat.ping_bytes_ahead, Some(300_000));
 }
+
+#[test]
+fn host_that_pings_on_but_reads_no_pong_is_named_at_its_own_kill() {
+    let mut world = World::new();
+    world.watchdog(2_000);
+    world.open_websocket(SIBLING, Peer::Healthy);
+    world.open_websocket(SLOW, Peer::Healthy);
+    world.run_ms(7_000);
+    // The host stops reading this socket; its watchdog goes on.
+    world.socket(SLOW).paused = true;
+    world.run_to_close(SLOW);
+    let record = world.run_to_record(SLOW);
+    assert_eq!(record.kind, CloseKind::HeartbeatKill);
+    assert_eq!(record.method, Some(CloseMethod::Rst));
+    assert_eq!(record.assessed.verdict, Verdict::Alive);
+    assert_eq!(record.assessed.heartbeat.missed, Some(2));
+    assert_eq!(record.assessed.heartbeat.ping_location, PingLocation::PongUnread);
+}
+
+#[test]
+fn heartbeat_that_was_seen_too_seldom_is_not_counted_behind_data() {
+    let mut world = World::new();
+    world.watchdog(2_000);
+    world.open_websocket(SLOW, Peer::Healthy);
+    world.run_ms(4_500);
+    world.socket(SLOW).peer = Peer::Reads(20_000);
+    world.write(SLOW, BURST);
+    let record = world.run_to_record(SLOW);
+    assert_eq!(record.kind, CloseKind::Abort);
+    assert_eq!(record.assessed.heartbeat.source, HeartbeatSource::Wire);
+    assert_eq!(record.assessed.heartbeat.missed, None, "two Pings make no schedule");
+    assert_eq!(record.assessment, Some(Assessment::FalseKill));
+}

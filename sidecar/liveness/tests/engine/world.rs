@@ -50,7 +50,10 @@ pub(crate) struct Socket {
     pub(crate) id: ConnectionId,
     pub(crate) peer: Peer,
     pub(crate) state: TcpState,
+    /// The host's event loop hangs: it reads nothing and its watchdog does not tick.
     pub(crate) blocked: bool,
+    /// The host reads nothing, but its watchdog ticks.
+    pub(crate) paused: bool,
     pub(crate) shutdown: u8,
     pub(crate) error: u32,
     /// The host's own queue, before the kernel.
@@ -194,6 +197,7 @@ impl World {
                 peer,
                 state: TcpState::Established,
                 blocked: false,
+                paused: false,
                 shutdown: 0,
                 error: 0,
                 backlog: VecDeque::new(),
@@ -302,7 +306,7 @@ impl World {
         socket.received += bytes;
         socket.last_inbound = now;
         socket.last_ack = now;
-        if !socket.blocked {
+        if !socket.blocked && !socket.paused {
             socket.copied = socket.received;
         }
     }
@@ -732,7 +736,7 @@ impl World {
                 if self.sockets[&id].state != TcpState::Close {
                     self.peer_frame(id, FrameKind::Pong, None);
                 }
-                if !self.sockets[&id].blocked {
+                if !self.sockets[&id].blocked && !self.sockets[&id].paused {
                     self.socket(id).missed = 0;
                 }
             }
