@@ -51,10 +51,19 @@ impl Connection {
     }
 }
 
+/// The watchdog: one tick for all sockets.
+struct Watchdog {
+    interval: Duration,
+    due: Cell<Instant>,
+    ticks: Cell<u32>,
+    block: Cell<Option<Block>>,
+}
+
 #[derive(Clone)]
 struct Shared {
     connections: Rc<RefCell<BTreeMap<u16, Rc<Connection>>>>,
     events: Journal<HostEvent>,
+    watchdog: Rc<Watchdog>,
 }
 
 impl Shared {
@@ -104,11 +113,17 @@ async fn serve(
     events: Journal<HostEvent>,
     mut commands: mpsc::UnboundedReceiver<Command>,
 ) -> Result<()> {
-    let shared = Shared { connections: Rc::default(), events };
+    let watchdog = Rc::new(Watchdog {
+        interval: options.interval,
+        due: Cell::new(Instant::now() + options.interval),
+        ticks: Cell::new(0),
+        block: Cell::new(options.block),
+    });
+    let shared = Shared { connections: Rc::default(), events, watchdog };
     let listener = listen(&options)?;
     let port = listener.local_addr().context("reading the host's address failed")?.port();
     shared.say(0, HostAction::Listening { port });
-    let watchdog = tokio::task::spawn_local(watch(shared.clone(), options.interval, options.block));
+    let watchdog = tokio::task::spawn_local(watch(shared.clone()));
     loop {
         tokio::select! {
             accepted = listener.accept() => {
@@ -131,30 +146,38 @@ async fn serve(
     }
 }
 
-/// The watchdog: one tick for all sockets.
-async fn watch(shared: Shared, interval: Duration, block: Option<Block>) {
-    let mut due = Instant::now() + interval;
-    let mut ticks = 0_u32;
+async fn watch(shared: Shared) {
     loop {
-        // A tick that is late runs at once, before anything is read: a missed tick is made up for.
-        if due > Instant::now() {
-            tokio::time::sleep_until(due.into()).await;
-        }
-        due += interval;
-        ticks += 1;
+        tokio::time::sleep_until(shared.watchdog.due.get().into()).await;
+        run_due_ticks(&shared);
+    }
+}
+
+/// Runs the ticks that are due. A tick that was missed is made up for, before anything is read.
+fn run_due_ticks(shared: &Shared) {
+    let watchdog = &shared.watchdog;
+    while watchdog.due.get() <= Instant::now() {
+        watchdog.due.set(watchdog.due.get() + watchdog.interval);
+        watchdog.ticks.set(watchdog.ticks.get() + 1);
         for connection in shared.open() {
-            tick(&shared, &connection);
-        }
-        if let Some(block) = block
-            && block.after_tick == ticks
-        {
-            while shared.open().iter().any(|connection| connection.buffered_bytes.get() > 0) {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-            // The whole loop stands still: it is the thing to be shown.
-            std::thread::sleep(block.duration);
+            tick(shared, &connection);
         }
     }
+}
+
+/// Lets the whole loop stand still if it is time for that: right after the last Ping of the tick was handed to the
+/// kernel, so that its Pong comes while nobody reads. Says whether it did.
+fn block_if_due(shared: &Shared) -> bool {
+    let watchdog = &shared.watchdog;
+    let Some(block) = watchdog.block.get() else { return false };
+    let unsent = shared.open().iter().any(|connection| connection.buffered_bytes.get() > 0);
+    if watchdog.ticks.get() != block.after_tick || unsent {
+        return false;
+    }
+    watchdog.block.set(None);
+    std::thread::sleep(block.duration);
+    run_due_ticks(shared);
+    true
 }
 
 fn tick(shared: &Shared, connection: &Connection) {
@@ -217,6 +240,10 @@ async fn exchange(
                 break;
             }
             connection.buffered_bytes.set(connection.buffered_bytes.get().saturating_sub(bytes));
+            if block_if_due(shared) {
+                // The watchdog may have closed this connection: that comes before the next write.
+                tokio::task::yield_now().await;
+            }
         }
         // What cannot be written does not end the connection: reading says when it is over.
         std::future::pending::<()>().await;
