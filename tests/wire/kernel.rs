@@ -1,9 +1,9 @@
 //! The kernel programs, loaded without the sidecar.
 
-use std::path::PathBuf;
+use std::{mem::offset_of, path::PathBuf};
 
 use ackbeat_abi::{Counter, FlowKey, Record};
-use ackbeat_wire::state::FlowState;
+use ackbeat_wire::state::{DirectionState, FlowState, phase};
 use anyhow::{Context, Result, anyhow};
 use aya::{
     Ebpf, EbpfLoader, TestRun as _, VerifierLogLevel,
@@ -72,6 +72,16 @@ impl Kernel {
         Ok(self.flows.insert(key_bytes(flow), [0; STATE_BYTES], 0)?)
     }
 
+    /// Tracks a connection that is older than the programs.
+    pub(crate) fn open_midstream(&mut self, flow: &FlowKey) -> Result<()> {
+        let mut state = [0; STATE_BYTES];
+        let ingress = offset_of!(FlowState, ingress) + offset_of!(DirectionState, phase);
+        let egress = offset_of!(FlowState, egress) + offset_of!(DirectionState, phase);
+        state[ingress] = phase::MIDSTREAM;
+        state[egress] = phase::MIDSTREAM;
+        Ok(self.flows.insert(key_bytes(flow), state, 0)?)
+    }
+
     pub(crate) fn close(&mut self, flow: &FlowKey) -> Result<()> {
         Ok(self.flows.remove(&key_bytes(flow))?)
     }
@@ -84,11 +94,11 @@ impl Kernel {
         Ok(self.flows.insert(key, state, 0)?)
     }
 
-    /// Sets a byte in front of the directions (`quiet`).
+    /// Says that the send queue was empty at the last sample.
     pub(crate) fn set_quiet(&mut self, flow: &FlowKey) -> Result<()> {
         let key = key_bytes(flow);
         let mut state = self.flows.get(&key, 0)?;
-        state[8] = 1;
+        state[offset_of!(FlowState, quiet)] = 1;
         Ok(self.flows.insert(key, state, 0)?)
     }
 

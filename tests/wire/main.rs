@@ -1,4 +1,9 @@
 //! The wire parser in the kernel. Needs root and the BPF object (`ACKBEAT_EBPF_OBJECT`).
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "lengths and sequence numbers of test streams, which are small or wrap on purpose"
+)]
+#![expect(clippy::print_stdout, reason = "what a run saw is part of the test's result")]
 
 mod kernel;
 mod model;
@@ -6,13 +11,16 @@ mod packet;
 mod random;
 mod sockets;
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    time::{Duration, Instant},
+};
 
-use ackbeat_abi::{Counter, Direction};
+use ackbeat_abi::{Counter, Direction, LossReason, Record};
 use ackbeat_tests::{network::Network, process::run};
 use anyhow::{Result, anyhow};
 use kernel::Kernel;
-use model::{Case, Totals, Trouble, judge};
+use model::{Case, Delivery, Totals, Trouble, judge};
 use packet::Packets;
 use random::Random;
 
@@ -35,33 +43,43 @@ fn replay(kernel: &mut Kernel, case: &Case) -> Result<()> {
     let packets = Packets::new(&mut random, PORT);
     kernel.open(&packets.flow)?;
     for delivery in &case.deliveries {
-        let (stream, other) = match delivery.direction {
-            Direction::Ingress => (&case.ingress, &case.egress),
-            Direction::Egress => (&case.egress, &case.ingress),
-        };
-        let packet = packets.build(
-            &mut random,
-            delivery.direction,
-            stream.seq(delivery.start),
-            other.seq(delivery.acknowledged),
-            &stream.bytes[delivery.start..delivery.start + delivery.length],
-        );
         if delivery.pause_ns > 5_000_000 {
             let until = Instant::now() + Duration::from_nanos(delivery.pause_ns);
             while Instant::now() < until {
                 std::hint::spin_loop();
             }
         }
-        match delivery.direction {
-            Direction::Ingress => kernel.run("wire_ingress", &packet, 1)?,
-            Direction::Egress => {
-                kernel.run("wire_egress", &packet, 1)?;
-                kernel.forget_cookie(&packets.flow)?;
-                0
-            }
-        };
+        send(kernel, &packets, case, delivery, &mut random)?;
     }
     kernel.close(&packets.flow)
+}
+
+/// Sends one segment through the program of its direction.
+fn send(
+    kernel: &mut Kernel,
+    packets: &Packets,
+    case: &Case,
+    delivery: &Delivery,
+    random: &mut Random,
+) -> Result<()> {
+    let (stream, other) = match delivery.direction {
+        Direction::Ingress => (&case.ingress, &case.egress),
+        Direction::Egress => (&case.egress, &case.ingress),
+    };
+    let packet = packets.build(
+        random,
+        delivery.direction,
+        stream.seq(delivery.start),
+        other.seq(delivery.acknowledged),
+        &stream.bytes[delivery.start..delivery.start + delivery.length],
+    );
+    match delivery.direction {
+        Direction::Ingress => kernel.run("wire_ingress", &packet, 1).map(drop),
+        Direction::Egress => {
+            kernel.run("wire_egress", &packet, 1)?;
+            kernel.forget_cookie(&packets.flow)
+        }
+    }
 }
 
 fn many(kernel: &mut Kernel, label: &str, seeds: std::ops::Range<u64>, trouble: Trouble) -> Result<Totals> {
@@ -88,7 +106,171 @@ fn ten_thousand_sequences_through_the_loaded_programs() -> Result<()> {
     let dropped = Trouble { repeat: true, reorder: true, drop: true, ..CALM };
     let dropped = many(&mut kernel, "dropped", 9_000..10_000, dropped)?;
     assert!(dropped.losses > 0);
+    let quiet = Trouble { drop: true, frames_max: 40, payload_max: 500, pause_max_ns: 9_000_000, ..CALM };
+    let quiet = many(&mut kernel, "dropped, with quiet times", 10_000..10_060, quiet)?;
+    assert!(quiet.recoveries > 0, "the parser never found a safe point again");
     assert_eq!(kernel.counter(Counter::RecordsDropped)?, 0, "the ring was too small for the test");
+    Ok(())
+}
+
+/// Two processors work on one direction at the same time: the lock makes them one after the other, in any order.
+#[test]
+fn two_processors_at_once_never_make_a_wrong_frame() -> Result<()> {
+    let mut kernel = Kernel::load()?;
+    kernel.watch(PORT)?;
+    let mut totals = Totals::default();
+    for seed in 30_000..30_300 {
+        let mut case = Case::random(seed, Trouble { frames_max: 40, ..CALM });
+        case.in_order = false;
+        let mut random = Random::new(seed);
+        let packets = Packets::new(&mut random, PORT);
+        kernel.open(&packets.flow)?;
+        let (handshake, rest): (Vec<_>, Vec<_>) = case.deliveries.iter().partition(|delivery| {
+            delivery.direction == Direction::Egress || delivery.start < case.ingress.frames_start
+        });
+        for delivery in handshake {
+            send(&mut kernel, &packets, &case, delivery, &mut random)?;
+        }
+        let built: Vec<Vec<u8>> = rest
+            .iter()
+            .map(|delivery| {
+                let bytes = &case.ingress.bytes[delivery.start..delivery.start + delivery.length];
+                packets.build(&mut random, Direction::Ingress, case.ingress.seq(delivery.start), 1, bytes)
+            })
+            .collect();
+        let next = AtomicUsize::new(0);
+        let kernel_ref = &kernel;
+        std::thread::scope(|scope| {
+            let threads = [(); 2].map(|()| {
+                scope.spawn(|| -> Result<()> {
+                    while let Some(packet) = built.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        kernel_ref.run("wire_ingress", packet, 1)?;
+                    }
+                    Ok(())
+                })
+            });
+            threads
+                .into_iter()
+                .try_for_each(|thread| thread.join().map_err(|_panic| anyhow!("a thread panicked"))?)
+        })?;
+        kernel.close(&packets.flow)?;
+        let records = kernel.records()?;
+        judge(&case, &records, &mut totals).map_err(|wrong| anyhow!("two at once: {wrong}"))?;
+    }
+    println!("two at once: {totals}");
+    Ok(())
+}
+
+/// A connection older than the parser: said once, then found again by its heartbeats; nothing is reported before.
+#[test]
+fn a_connection_in_its_middle_is_found_by_its_heartbeats() -> Result<()> {
+    let mut kernel = Kernel::load()?;
+    kernel.watch(PORT)?;
+    let mut random = Random::new(3);
+    let packets = Packets::new(&mut random, PORT);
+    kernel.open_midstream(&packets.flow)?;
+    let mut seq = 0xffff_fff0_u32;
+    let mut starts = Vec::new();
+    for _ in 0..6 {
+        // A Ping alone after a quiet time.
+        std::thread::sleep(Duration::from_millis(8));
+        let ping = [0x89, 0x02, b'h', b'i'];
+        kernel.run("wire_egress", &packets.build(&mut random, Direction::Egress, seq, 1, &ping), 1)?;
+        kernel.forget_cookie(&packets.flow)?;
+        starts.push(seq);
+        seq = seq.wrapping_add(4);
+    }
+    let mut said = Vec::new();
+    for record in kernel.records()? {
+        match record {
+            Record::Synchronization(change) => said.push((change.synchronized, change.reason, change.seq)),
+            Record::Frame(frame) => said.push((9, frame.opcode, frame.seq_start)),
+            _ => {}
+        }
+    }
+    // The first segment only shows where the second must begin; then three whole Pings are believed.
+    assert_eq!(
+        said,
+        [
+            (0, LossReason::Midstream.number(), starts[0]),
+            (1, 0, starts[4]),
+            (9, 9, starts[4]),
+            (9, 9, starts[5]),
+        ]
+    );
+    Ok(())
+}
+
+/// Data that goes out after a quiet time is told once.
+#[test]
+fn data_after_a_quiet_time_is_told_once() -> Result<()> {
+    let mut kernel = Kernel::load()?;
+    kernel.watch(PORT)?;
+    let mut random = Random::new(4);
+    let packets = Packets::new(&mut random, PORT);
+    kernel.open(&packets.flow)?;
+    let mut told = Vec::new();
+    for round in 0..4_u32 {
+        if round == 1 {
+            kernel.set_quiet(&packets.flow)?;
+        }
+        let payload = packets.build(&mut random, Direction::Egress, 1 + round * 8, 1, b"HTTP/1.1");
+        // An acknowledgement carries nothing, so it tells nothing.
+        let acknowledgement = packets.build(&mut random, Direction::Egress, 1 + round * 8, 1, b"");
+        kernel.run("wire_egress", &acknowledgement, 1)?;
+        kernel.run("wire_egress", &payload, 1)?;
+        kernel.forget_cookie(&packets.flow)?;
+        let outstanding =
+            kernel.records()?.iter().filter(|record| matches!(record, Record::Outstanding(_))).count();
+        told.push(outstanding);
+    }
+    assert_eq!(told, [0, 1, 0, 0]);
+    Ok(())
+}
+
+/// Streams that are no WebSocket cost a counter, whatever their bytes are, and no frame is ever reported.
+#[test]
+fn garbage_in_the_kernel_makes_no_frame() -> Result<()> {
+    let mut kernel = Kernel::load()?;
+    kernel.watch(PORT)?;
+    let mut random = Random::new(5);
+    for round in 0..2_000 {
+        let packets = Packets::new(&mut random, PORT);
+        if round % 2 == 0 {
+            kernel.open(&packets.flow)?;
+        } else {
+            kernel.open_midstream(&packets.flow)?;
+        }
+        let (mut seq, mut other_seq) = (random.number() as u32, random.number() as u32);
+        for _ in 0..random.between(1, 20) {
+            let longest = [2, 8, 200, 3_000][random.below(4)];
+            let length = random.between(1, longest);
+            let bytes = random.bytes(length);
+            if random.one_in(2) {
+                let packet = packets.build(&mut random, Direction::Ingress, seq, other_seq, &bytes);
+                kernel.run("wire_ingress", &packet, 1)?;
+                seq = seq.wrapping_add(length as u32);
+            } else {
+                let packet = packets.build(&mut random, Direction::Egress, other_seq, seq, &bytes);
+                kernel.run("wire_egress", &packet, 1)?;
+                kernel.forget_cookie(&packets.flow)?;
+                other_seq = other_seq.wrapping_add(length as u32);
+            }
+        }
+        // Packets that are cut anywhere, headers included.
+        let whole = packets.build(&mut random, Direction::Ingress, seq, other_seq, b"GET / HTTP/1.1\r\n");
+        // Not shorter than its IP header: such a packet the kernel's test run refuses itself.
+        for length in 54..whole.len() {
+            kernel.run("wire_ingress", &whole[..length], 1)?;
+        }
+        kernel.close(&packets.flow)?;
+        for record in kernel.records()? {
+            if matches!(record, Record::Frame(_) | Record::UpgradeHead(_)) {
+                return Err(anyhow!("round {round}: {record:?} out of random bytes"));
+            }
+        }
+    }
+    assert!(kernel.counter(Counter::WireNotHttp)? > 500);
     Ok(())
 }
 

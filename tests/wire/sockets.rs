@@ -3,7 +3,7 @@
 use std::{
     io::{Read, Write},
     net::{IpAddr, SocketAddr, TcpStream},
-    sync::{Condvar, Mutex},
+    sync::{Condvar, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -32,15 +32,16 @@ struct Progress {
 
 impl Progress {
     fn advance(&self, bytes: usize) {
-        *self.read.lock().unwrap() += bytes;
+        *self.read.lock().unwrap_or_else(PoisonError::into_inner) += bytes;
         self.changed.notify_all();
     }
 
     fn wait_for(&self, bytes: usize) -> Result<()> {
+        let read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         let (_read, timeout) = self
             .changed
-            .wait_timeout_while(self.read.lock().unwrap(), PATIENCE, |read| *read < bytes)
-            .unwrap();
+            .wait_timeout_while(read, PATIENCE, |read| *read < bytes)
+            .unwrap_or_else(PoisonError::into_inner);
         if timeout.timed_out() { bail!("{bytes} bytes did not arrive in {PATIENCE:?}") } else { Ok(()) }
     }
 }

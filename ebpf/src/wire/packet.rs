@@ -18,6 +18,7 @@ const EXTENSION_HEADERS_MAX: u32 = 4;
 /// Bits of the IPv4 fragment field that make a packet a fragment: MF and the offset.
 const FRAGMENT: u16 = 0x3fff;
 const SYN: u8 = 0x02;
+const RST: u8 = 0x04;
 
 /// A segment with payload, and whose it is.
 ///
@@ -173,6 +174,10 @@ pub(super) fn read(context: &TcContext, direction: Direction, link_bytes: u32, p
     };
     packet.flow.padding = 0;
     packet.seq = u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]);
+    if tcp[13] & RST != 0 {
+        // What a reset carries is a remark, not part of the stream (RFC 9293 section 3.10.7).
+        return false;
+    }
     if tcp[13] & SYN != 0 {
         // A SYN takes a sequence number of its own; it carries payload with TCP Fast Open.
         packet.seq = packet.seq.wrapping_add(1);

@@ -162,7 +162,9 @@ pub fn ingress<E: Environment>(environment: &mut E, flow: &mut FlowState, segmen
         if !environment.load(position, &mut state.header, 0, looked_at) {
             return;
         }
-        if first && !state.header[0].is_ascii_uppercase() {
+        // Not "begins with a method": where the first segment was lost on its way, the second is seen first. A TLS
+        // record (22) and other binary protocols are told apart all the same, and text that is no HTTP by its answer.
+        if first && !is_text(state.header[0]) {
             give_up(environment, flow, Direction::Ingress, seq);
             return;
         }
@@ -174,6 +176,12 @@ pub fn ingress<E: Environment>(environment: &mut E, flow: &mut FlowState, segmen
         flow.egress.turn = 1;
         environment.keep_head(seq, position, length, false);
     }
+}
+
+/// Whether a byte can stand in the head of a request.
+#[inline(always)]
+const fn is_text(byte: u8) -> bool {
+    matches!(byte, b'\t' | b'\r' | b'\n' | b' '..=b'~')
 }
 
 /// Whether the first `length` bytes, at most 4, are those of `GET `.

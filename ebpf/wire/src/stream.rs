@@ -302,7 +302,7 @@ pub fn step<E: Environment>(environment: &mut E, state: &mut DirectionState, mas
         let header = match decode(&state.header, held + taken, masked) {
             Decoded::Whole(header) => header,
             Decoded::Incomplete => {
-                state.header_bytes = (held + taken) as u8;
+                state.header_bytes = ((held + taken) & 0xff) as u8;
                 advance(state, taken);
                 state.walk.outcome = Outcome::Exhausted as u32;
                 return false;
@@ -328,7 +328,7 @@ pub fn step<E: Environment>(environment: &mut E, state: &mut DirectionState, mas
         }
         state.collecting = 1;
         state.payload_bytes = 0;
-        state.payload_length_bytes = header.payload_bytes as u8;
+        state.payload_length_bytes = (header.payload_bytes & 0xff) as u8;
         clear(state);
     }
     let held = u32::from(state.payload_bytes);
@@ -338,7 +338,7 @@ pub fn step<E: Environment>(environment: &mut E, state: &mut DirectionState, mas
         return false;
     }
     advance(state, taken);
-    state.payload_bytes = (held + taken) as u8;
+    state.payload_bytes = ((held + taken) & 0xff) as u8;
     if state.payload_bytes != state.payload_length_bytes {
         state.walk.outcome = Outcome::Exhausted as u32;
         return false;
