@@ -322,3 +322,68 @@ fn is_read(pong: &Pong, snapshot: Option<&Snapshot>) -> bool {
         _ => true,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Heartbeat, Sight};
+    use crate::schedule::Schedule;
+    use crate::{ConnectionId, Direction, Frame, FrameKind, Seq, Timestamp};
+
+    fn frame(at_ms: u64, direction: Direction, kind: FrameKind, payload: &[u8]) -> Frame {
+        Frame {
+            connection: ConnectionId(1),
+            at: Timestamp::from_ms(at_ms),
+            direction,
+            kind,
+            seq_start: Some(Seq(0)),
+            seq_end: Some(Seq(2)),
+            payload: payload.to_vec(),
+            close_code: None,
+            close_reason: None,
+        }
+    }
+
+    fn heartbeat() -> Heartbeat {
+        let mut heartbeat = Heartbeat::new(Some(Timestamp::from_ms(500)));
+        heartbeat.egress = Sight::Following;
+        heartbeat.ingress = Sight::Following;
+        heartbeat
+    }
+
+    #[test]
+    fn tick_whose_ping_was_answered_is_not_counted_again() {
+        // The port's beat is known from a sibling whose Ping left 3 ms after ours, which was answered within 1 ms.
+        let mut schedule = Schedule::default();
+        for (at, earlier) in [(3, None), (2_003, Some(3)), (4_003, Some(2_003))] {
+            schedule.on_ping(ConnectionId(2), Timestamp::from_ms(at), earlier.map(Timestamp::from_ms));
+        }
+        let mut heartbeat = heartbeat();
+        heartbeat.egress = Sight::Lost;
+        heartbeat.on_ping(frame(4_000, Direction::Egress, FrameKind::Ping, b""));
+        heartbeat.on_pong(&frame(4_001, Direction::Ingress, FrameKind::Pong, b""));
+        schedule.on_ping(ConnectionId(1), Timestamp::from_ms(4_000), None);
+        let missed = heartbeat.missed(Timestamp::from_ms(10_010), true, Some(&schedule), None).unwrap();
+        assert_eq!((missed.count, missed.on_tick), (2, true));
+    }
+
+    #[test]
+    fn pong_answers_its_own_ping_and_those_before_it_only() {
+        let mut heartbeat = heartbeat();
+        for (at, payload) in [(1_000, b"a"), (2_000, b"b"), (3_000, b"c")] {
+            heartbeat.on_ping(frame(at, Direction::Egress, FrameKind::Ping, payload));
+        }
+        assert!(heartbeat.on_pong(&frame(3_100, Direction::Ingress, FrameKind::Pong, b"b")));
+        assert_eq!(heartbeat.oldest_unanswered().unwrap().at, Timestamp::from_ms(3_000));
+        assert!(!heartbeat.on_pong(&frame(3_200, Direction::Ingress, FrameKind::Pong, b"x")), "unsolicited");
+        assert!(heartbeat.oldest_unanswered().is_some());
+    }
+
+    #[test]
+    fn nothing_is_counted_where_pongs_may_pass_unseen() {
+        let mut heartbeat = heartbeat();
+        heartbeat.on_ping(frame(1_000, Direction::Egress, FrameKind::Ping, b""));
+        heartbeat.on_ingress_lost(Sight::Lost);
+        assert!(heartbeat.oldest_unanswered().is_none());
+        assert_eq!(heartbeat.missed(Timestamp::from_ms(9_000), true, None, None), None);
+    }
+}

@@ -155,3 +155,71 @@ impl Ticks {
         u32::try_from((last - first + 1).max(0)).unwrap_or(u32::MAX)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Schedule, Ticks};
+    use crate::{ConnectionId, Timestamp};
+
+    const A: ConnectionId = ConnectionId(1);
+    const B: ConnectionId = ConnectionId(2);
+
+    fn learn(schedule: &mut Schedule, connection: ConnectionId, pings_ms: &[u64]) {
+        for (index, at) in pings_ms.iter().enumerate() {
+            let earlier = index.checked_sub(1).map(|before| Timestamp::from_ms(pings_ms[before]));
+            schedule.on_ping(connection, Timestamp::from_ms(*at), earlier);
+        }
+    }
+
+    #[test]
+    fn interval_is_the_median_of_the_gaps() {
+        let mut schedule = Schedule::default();
+        // One Ping waited 1.3 s behind data, and one reached the wire two ticks later.
+        learn(&mut schedule, A, &[1_000, 3_001, 5_002, 8_300, 9_004, 11_005, 15_007, 17_008]);
+        let interval_ms = schedule.interval_ns().unwrap() / 1_000_000;
+        assert!((1_999..=2_002).contains(&interval_ms), "{interval_ms}");
+    }
+
+    #[test]
+    fn pings_without_a_beat_make_no_interval() {
+        let mut schedule = Schedule::default();
+        learn(&mut schedule, A, &[0, 100, 3_000, 3_900, 11_000, 12_500]);
+        assert_eq!(schedule.interval_ns(), None);
+    }
+
+    #[test]
+    fn phase_is_shared_only_if_others_keep_it() {
+        let mut schedule = Schedule::default();
+        learn(&mut schedule, A, &[1_000, 3_000, 5_000]);
+        assert!(!schedule.beat(Timestamp::from_ms(5_100)).unwrap().1, "one connection shares with nobody");
+        learn(&mut schedule, B, &[5_001, 7_001]);
+        let (ticks, is_shared) = schedule.beat(Timestamp::from_ms(7_100)).unwrap();
+        assert!(is_shared);
+        assert_eq!(ticks.between(Timestamp::from_ms(7_002), Timestamp::from_ms(13_000)), 2);
+
+        let mut schedule = Schedule::default();
+        learn(&mut schedule, A, &[1_000, 3_000, 5_000]);
+        learn(&mut schedule, B, &[4_100, 6_100]);
+        assert!(!schedule.beat(Timestamp::from_ms(6_200)).unwrap().1);
+    }
+
+    #[test]
+    fn old_phase_is_not_believed() {
+        let mut schedule = Schedule::default();
+        learn(&mut schedule, A, &[1_000, 3_000, 5_000]);
+        assert!(schedule.beat(Timestamp::from_ms(3_600_000)).is_none());
+        assert!(schedule.interval_ns().is_some());
+    }
+
+    #[test]
+    fn ticks_between_leaves_both_ends_out() {
+        let ticks = Ticks { phase: Timestamp::from_ms(10_000), interval_ns: 2_000_000_000 };
+        let at = Timestamp::from_ms;
+        assert_eq!(ticks.between(at(10_000), at(16_000)), 2);
+        assert_eq!(ticks.between(at(3_999), at(4_001)), 1);
+        assert_eq!(ticks.between(at(4_001), at(4_000)), 0);
+        assert_eq!(ticks.tick_of(at(16_279)), Some(at(16_000)));
+        assert_eq!(ticks.tick_of(at(15_950)), Some(at(16_000)));
+        assert_eq!(ticks.tick_of(at(17_000)), None);
+    }
+}

@@ -30,3 +30,18 @@ impl Seq {
         Self(self.0.wrapping_add(bytes))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Seq;
+
+    #[test]
+    fn comparisons_wrap() {
+        let before = Seq(u32::MAX - 4);
+        let after = before.plus(10);
+        assert_eq!(after, Seq(5));
+        assert!(after.reached(before) && after.after(before) && !before.reached(after));
+        assert_eq!((after.bytes_since(before), before.bytes_since(after)), (10, 0));
+        assert!(before.reached(before) && !before.after(before));
+    }
+}

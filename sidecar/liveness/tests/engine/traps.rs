@@ -174,12 +174,18 @@ fn window_that_was_not_limiting_proves_nothing() {
     let mut world = websocket(Peer::Stopped);
     world.write(ID, 100_000);
     world.run_ms(300);
-    // Receive-buffer tuning moves the edge.
-    world.socket(ID).edge += 300_000;
     world.ping(ID);
-    world.run_ms(7_000);
+    for _ in 0..80 {
+        // Receive-buffer tuning moves the edge all the time.
+        world.run_ms(100);
+        world.socket(ID).edge += 20_000;
+    }
     let assessed = world.assessed(ID);
     assert_eq!((assessed.verdict, assessed.rung), (Verdict::Silent, Rung::Ack));
+    // And it proves nothing after the close either.
+    world.close(ID);
+    world.socket(ID).edge += 20_000;
+    assert_eq!(world.run_to_record(ID).postmortem, Some(Postmortem::Answered));
 }
 
 #[test]
@@ -342,6 +348,8 @@ fn pong_answers_the_latest_ping_and_all_before_it() {
     world.peer_frame(ID, FrameKind::Pong, None);
     let assessed = world.assessed(ID);
     assert_eq!((assessed.heartbeat.missed, assessed.verdict), (Some(0), Verdict::Alive));
+    world.run_ms(30_000);
+    assert_eq!(world.verdicts(ID), [], "nothing is owed any more");
 }
 
 #[test]
