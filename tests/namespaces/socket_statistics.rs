@@ -211,6 +211,8 @@ fn a_bursting_socket_is_recorded_between_two_readings_of_ss() -> Result<()> {
         if let Some(statistics) = shown.get(&slow.port()) {
             readings.push((before_ns, statistics.clone(), after_ns));
         }
+        // Room for samples: they are looked for between the end of one reading and the start of the next.
+        std::thread::sleep(Duration::from_millis(150));
     }
     sidecar.stop()?;
     let samples = recording.samples()?;
