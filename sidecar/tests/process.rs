@@ -167,6 +167,21 @@ fn a_close_is_told_on_both_outputs_and_sigterm_ends_in_order() {
 }
 
 #[test]
+fn own_work_is_traced_if_asked_for() {
+    let (_listener, mut command) = watched(&[]);
+    command.env("ACKBEAT_EXPORT_OWN_SPANS", "true");
+    let mut running = Running::start(command);
+    running.wait_for_log("ready");
+    running.signal(Signal::SIGINT);
+    assert_eq!(running.end(), 0);
+    let mut text = String::new();
+    running.stdout().read_to_string(&mut text).unwrap();
+    for name in ["ackbeat.discover", "ackbeat.drain"] {
+        assert!(text.contains(&format!("\"name\":\"{name}\"")), "{name}: {text}");
+    }
+}
+
+#[test]
 fn a_recording_replays_to_a_table() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("run.jsonl");

@@ -11,9 +11,11 @@ use std::time::Duration;
 
 use ackbeat_liveness::{ConnectionId, Engine, Input, Output, Timestamp};
 use tokio::sync::mpsc;
+use tracing::Instrument as _;
 
 use crate::recording::Recorder;
 use crate::source::{Source, SourceCounters, SourceError};
+use crate::telemetry::own_spans;
 use clock::Clock;
 
 /// Records taken from the source at once.
@@ -119,8 +121,7 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
 
     async fn watch(&mut self, stop: &mut mpsc::Receiver<()>) -> Result<(), SourceError> {
         {
-            let _span = tracing::info_span!(target: crate::telemetry::own_spans::TARGET, "ackbeat.discover")
-                .entered();
+            let _span = tracing::info_span!(target: own_spans::TARGET, "ackbeat.discover").entered();
             self.source.discover(&mut self.inputs)?;
             self.feed();
         }
@@ -138,7 +139,8 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
                 break;
             }
         }
-        self.drain(stop).await
+        let span = tracing::info_span!(target: own_spans::TARGET, "ackbeat.drain");
+        self.drain(stop).instrument(span).await
     }
 
     /// After the signal: no new connections, and until nothing is watched or time is up.

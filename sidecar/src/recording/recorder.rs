@@ -53,15 +53,17 @@ impl Recorder {
             let path = path.to_path_buf();
             move |cause| RecordError { path, step, cause }
         };
-        if path.exists() {
+        if path.is_file() {
             // A sidecar that starts again must not wipe out what led to its end.
             let mut kept = path.as_os_str().to_owned();
             kept.push(".1");
             std::fs::rename(path, kept).map_err(failed("keeping the recording that was there"))?;
         }
+        // A pipe or a device (`/dev/stderr`) is written to as it is.
+        let is_there = path.exists();
         let mut file = OpenOptions::new()
             .write(true)
-            .create_new(true)
+            .create_new(!is_there)
             // It holds addresses and heartbeat payloads.
             .mode(0o600)
             .open(path)
@@ -191,5 +193,21 @@ impl Writing {
             self.is_full = true;
             self.lost.fetch_add(count, Ordering::Relaxed);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_counted_and_survived() {
+        let lost = Arc::new(AtomicU64::new(0));
+        // Every write to it fails with ENOSPC (full(4)).
+        let file = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let mut writing = Writing { file, room: 1_000, is_full: false, lost: Arc::clone(&lost) };
+        writing.write(b"line\nline\n", 2);
+        writing.write(b"line\n", 1);
+        assert_eq!(lost.load(Ordering::Relaxed), 3, "what follows a missing line is left out too");
     }
 }

@@ -82,12 +82,21 @@ fn a_full_recording_ends_and_counts() {
 }
 
 #[test]
-fn a_disk_error_is_counted_and_survived() {
-    // A device that takes the header's open and refuses every write (full(4)).
+fn a_file_that_cannot_be_made_is_named() {
     let directory = tempfile::tempdir().unwrap();
     let missing = directory.path().join("nowhere").join("night.jsonl");
     let error = Recorder::begin(&missing, 1 << 20, &header()).unwrap_err();
     assert!(error.to_string().contains("nowhere"), "{error}");
+}
+
+#[test]
+fn a_device_is_written_to_and_stays_what_it_is() {
+    let mut recorder = Recorder::begin(Path::new("/dev/null"), 1 << 20, &header()).unwrap();
+    recorder.input(&outstanding(2));
+    assert_eq!(recorder.finish(), 0);
+    let error = Recorder::begin(Path::new("/dev/full"), 1 << 20, &header()).unwrap_err();
+    assert!(error.to_string().contains("first line"), "{error}");
+    assert!(Path::new("/dev/null").exists() && Path::new("/dev/full").exists());
 }
 
 #[test]

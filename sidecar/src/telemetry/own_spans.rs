@@ -20,5 +20,6 @@ where
         .with_location(false)
         .with_threads(false)
         .with_target(false)
+        .with_tracked_inactivity(false)
         .with_filter(filter_fn(|metadata| metadata.is_span() && metadata.target() == TARGET))
 }
