@@ -53,7 +53,8 @@ pub struct EbpfSource {
 
 impl EbpfSource {
     /// Loads and attaches the kernel programs in the network namespace of the calling thread, and proves that they see
-    /// something. Blocks for some tens of milliseconds; a second more where the loopback interface is filtered.
+    /// something. Blocks for about half a second of processor time, two thirds of it the verifier's over the wire
+    /// programs; a second more where the loopback interface is filtered.
     ///
     /// # Errors
     /// [`LoadError`] if something is missing without which nothing works. What else is missing is in
