@@ -126,8 +126,17 @@ async fn drive<S: Source>(
         recorder,
         settings.shutdown.drain,
     );
-    let Report { closed, cut_short } = driver.run(stop).await?;
-    info!(closed, cut_short, "stopped");
+    let Report { source, closed, cut_short } = driver.run(stop).await?;
+    info!(
+        closed,
+        cut_short,
+        records_sent = source.records_sent,
+        records_seen = source.records_seen,
+        records_dropped = source.records_dropped,
+        records_rejected = source.records_rejected,
+        sampler_passes = source.sampler_passes,
+        "stopped"
+    );
     Ok(())
 }
 

@@ -9,7 +9,7 @@ pub mod clock;
 use std::collections::HashSet;
 use std::time::Duration;
 
-use ackbeat_liveness::{ConnectionId, Engine, Input, Output, Timestamp};
+use ackbeat_liveness::{ConnectionId, Engine, EngineCounters, Input, Output, Timestamp};
 use tokio::sync::mpsc;
 use tracing::Instrument as _;
 
@@ -24,6 +24,8 @@ const DRAIN_LIMIT: usize = 4_096;
 const DRAIN_ROUNDS: usize = 16;
 /// Passes of the sampler are at least this far apart, whatever the engine asks for.
 const SAMPLE_GAP_MS: u64 = 10;
+/// How far apart passes are where nothing tells when data goes out.
+const STEADY_SAMPLE_MS: u64 = 500;
 /// A turn is at most this long: losses are noticed and told at least this often.
 const HOUSEKEEPING_MS: u64 = 1_000;
 
@@ -44,11 +46,15 @@ pub struct Housekeeping {
     pub recording_lost: u64,
     /// Connections that are watched.
     pub connections: usize,
+    /// What the engine counted.
+    pub engine: EngineCounters,
 }
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
+    /// What the source counted.
+    pub source: SourceCounters,
     /// Connections whose end was told.
     pub closed: u64,
     /// Connections that were still open or in their post-mortem when the sidecar stopped.
@@ -66,7 +72,6 @@ pub struct Driver<S, C, K> {
     inputs: Vec<Input>,
     watched: HashSet<ConnectionId>,
     closed: u64,
-    records_dropped: u64,
     sampled_at: Timestamp,
     kept_house_at: Timestamp,
     is_stopping: bool,
@@ -92,7 +97,6 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
             inputs: Vec::new(),
             watched: HashSet::new(),
             closed: 0,
-            records_dropped: 0,
             sampled_at: Timestamp::default(),
             kept_house_at: Timestamp::default(),
             is_stopping: false,
@@ -116,7 +120,7 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
         if let Some(recorder) = self.recorder.take() {
             recorder.finish();
         }
-        result.map(|()| Report { closed: self.closed, cut_short })
+        result.map(|()| Report { source: self.source.counters(), closed: self.closed, cut_short })
     }
 
     async fn watch(&mut self, stop: &mut mpsc::Receiver<()>) -> Result<(), SourceError> {
@@ -178,15 +182,24 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
     /// When the next turn is due if nothing comes.
     fn due(&self) -> Timestamp {
         let housekeeping = self.kept_house_at.plus_ms(HOUSEKEEPING_MS);
-        let sample = self.engine.next_sample_at().map(|at| at.max(self.sampled_at.plus_ms(SAMPLE_GAP_MS)));
-        [self.engine.poll_timeout(), sample].into_iter().flatten().fold(housekeeping, Timestamp::min)
+        [self.engine.poll_timeout(), self.sample_due()]
+            .into_iter()
+            .flatten()
+            .fold(housekeeping, Timestamp::min)
+    }
+
+    /// When the next pass of the sampler is due; `None` while nothing asks for one.
+    fn sample_due(&self) -> Option<Timestamp> {
+        let wanted = self.engine.next_sample_at().map(|at| at.max(self.sampled_at.plus_ms(SAMPLE_GAP_MS)));
+        let steady = (!self.source.announces_outstanding() && !self.watched.is_empty())
+            .then(|| self.sampled_at.plus_ms(STEADY_SAMPLE_MS));
+        [wanted, steady].into_iter().flatten().min()
     }
 
     fn turn(&mut self, due: Timestamp) -> Result<(), SourceError> {
         let mut more = true;
         for _ in 0..DRAIN_ROUNDS {
             more = self.source.drain(DRAIN_LIMIT, &mut self.inputs)?;
-            self.note_losses();
             self.feed();
             if !more {
                 break;
@@ -194,11 +207,7 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
         }
         let now = self.clock.now();
         if !more {
-            let sample_due = self
-                .engine
-                .next_sample_at()
-                .is_some_and(|at| at.max(self.sampled_at.plus_ms(SAMPLE_GAP_MS)) <= now);
-            if sample_due {
+            if self.sample_due().is_some_and(|at| at <= now) {
                 self.source.sample(&mut self.inputs)?;
                 self.sampled_at = now;
                 self.feed();
@@ -215,16 +224,6 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
             self.keep_house(now);
         }
         Ok(())
-    }
-
-    /// What the ring could not hold is told to the engine: nothing may be concluded from silence then.
-    fn note_losses(&mut self) {
-        let dropped = self.source.counters().records_dropped;
-        if dropped > self.records_dropped {
-            let count = dropped - self.records_dropped;
-            self.inputs.push(Input::RecordsLost { at: self.clock.now(), count });
-            self.records_dropped = dropped;
-        }
     }
 
     fn feed(&mut self) {
@@ -268,6 +267,7 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
             source: self.source.counters(),
             recording_lost: self.recorder.as_ref().map_or(0, Recorder::lost),
             connections: self.watched.len(),
+            engine: self.engine.counters(),
         };
         self.sink.housekeeping(&state);
     }

@@ -61,6 +61,7 @@ struct Script {
     acknowledged: u32,
     acknowledged_at: Timestamp,
     counters: SourceCounters,
+    is_announcing: bool,
     played: usize,
     /// Steps whose inputs the engine has.
     fed: Arc<AtomicUsize>,
@@ -79,6 +80,7 @@ impl Script {
             acknowledged: 1_000,
             acknowledged_at: MonotonicClock.now(),
             counters: SourceCounters::default(),
+            is_announcing: true,
         }
     }
 
@@ -170,7 +172,10 @@ impl Script {
                 self.transition(TcpState::Close, inputs);
                 self.open.clear();
             }
-            Step::Lose(count) => self.counters.records_dropped += count,
+            Step::Lose(count) => {
+                self.counters.records_dropped += count;
+                inputs.push(Input::RecordsLost { at: now, count });
+            }
         }
     }
 
@@ -198,6 +203,10 @@ fn frame(kind: FrameKind, direction: Direction, seq_start: u32, at: Timestamp) -
 impl Source for Script {
     fn mode(&self) -> Mode {
         Mode::Ebpf
+    }
+
+    fn announces_outstanding(&self) -> bool {
+        self.is_announcing
     }
 
     async fn readable(&mut self) -> Result<(), SourceError> {
@@ -287,11 +296,19 @@ struct Running {
 }
 
 fn start(steps: &[(u64, Step)], recorder: Option<Recorder>, drain: Duration) -> Running {
+    start_source(recorder, drain, |fed| Script::new(steps, fed))
+}
+
+fn start_source(
+    recorder: Option<Recorder>,
+    drain: Duration,
+    source: impl FnOnce(Arc<AtomicUsize>) -> Script,
+) -> Running {
     let collected = Collected::default();
     let (stop, stopped) = mpsc::channel(4);
     let fed = Arc::new(AtomicUsize::new(0));
     let driver = Driver::new(
-        Script::new(steps, Arc::clone(&fed)),
+        source(Arc::clone(&fed)),
         Engine::new(policy()),
         MonotonicClock,
         collected.clone(),
@@ -352,7 +369,8 @@ async fn a_replay_decides_what_the_live_run_decided() {
         .await;
     running.stop.send(()).await.unwrap();
     let live = running.collected.clone();
-    assert_eq!(running.end().await, Report { closed: 1, cut_short: 0 });
+    let report = running.end().await;
+    assert_eq!((report.closed, report.cut_short), (1, 0));
     let changes = live.outputs().iter().filter(|output| matches!(output, Output::VerdictChanged(_))).count();
     assert!(changes >= 2, "the story has too few turns to compare: {:#?}", live.outputs());
 
@@ -407,8 +425,24 @@ async fn a_stop_waits_for_a_post_mortem_and_takes_no_new_connections() {
     let collected = running.collected.clone();
     let report = running.end().await;
     assert!(stopped.elapsed() < DEADLINE, "it waited for more than the post-mortem");
-    assert_eq!(report, Report { closed: 1, cut_short: 0 });
+    assert_eq!((report.closed, report.cut_short), (1, 0));
     assert_eq!(collected.closed(), [CONNECTION]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_source_that_tells_of_no_data_is_sampled_steadily() {
+    let running = start_source(None, Duration::ZERO, |fed| Script {
+        is_announcing: false,
+        ..Script::new(&[(1, Step::Open(CONNECTION))], fed)
+    });
+    let housekeeping = Arc::clone(&running.collected.0);
+    let start = Instant::now();
+    while housekeeping.lock().unwrap().1.last().is_none_or(|state| state.source.sampler_passes < 2) {
+        assert!(start.elapsed() < DEADLINE, "nobody looked at the socket");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    running.stop.send(()).await.unwrap();
+    running.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -77,8 +77,12 @@ pub trait Source: Send {
     /// Waits until [`Source::drain`] may have something to give. Cancel-safe.
     fn readable(&mut self) -> impl Future<Output = Result<(), SourceError>> + Send;
 
+    /// Whether an `Outstanding` input tells when data goes out on a quiet connection. Where none does, the driver
+    /// samples steadily as long as something is watched.
+    fn announces_outstanding(&self) -> bool;
+
     /// Takes what is there now, in the order of its time as far as the kernel keeps it, and at most `limit` records.
-    /// Returns whether more may be waiting.
+    /// Returns whether more may be waiting. What was lost since the last call is told as one `RecordsLost`.
     ///
     /// # Errors
     /// [`SourceError`] if the source broke for good.

@@ -139,6 +139,20 @@ impl Sink for Telemetry {
                 "lines are missing from the recording"
             );
         }
+        if now.engine.connections_refused > self.reported.engine.connections_refused {
+            warn!(
+                target: "ackbeat::loss",
+                refused = now.engine.connections_refused,
+                "connections are not watched: there are too many at once"
+            );
+        }
+        if now.engine.late_ticks > self.reported.engine.late_ticks {
+            info!(
+                target: "ackbeat::clock",
+                late_ticks = now.engine.late_ticks,
+                "this process stood still for a while; nobody is judged by that time"
+            );
+        }
         self.reported_spans = spans;
         self.reported = now.clone();
     }

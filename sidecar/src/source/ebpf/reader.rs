@@ -43,7 +43,7 @@ pub struct EbpfSource {
     seen: u64,
     rejected: u64,
     /// Drops that the engine was told of.
-    dropped_told: u64,
+    losses_told: u64,
     sampler_passes: u64,
     /// What the last pass wrote; kept for its memory.
     written: Vec<u8>,
@@ -137,7 +137,7 @@ impl EbpfSource {
             more: false,
             seen: reading.seen,
             rejected: reading.rejected,
-            dropped_told: 0,
+            losses_told: 0,
             sampler_passes: 0,
             written: Vec::new(),
             missing,
@@ -179,12 +179,12 @@ impl EbpfSource {
         }
     }
 
-    /// Tells the engine of records that were lost since it was last told.
+    /// Tells the engine of records that were lost since it was last told: the ring was full, or they made no sense.
     fn tell_losses(&mut self, inputs: &mut Vec<Input>) {
-        let dropped = self.counter(Counter::RecordsDropped);
-        if dropped > self.dropped_told {
-            inputs.push(Input::RecordsLost { at: clock::now(), count: dropped - self.dropped_told });
-            self.dropped_told = dropped;
+        let lost = self.counter(Counter::RecordsDropped).saturating_add(self.rejected);
+        if lost > self.losses_told {
+            inputs.push(Input::RecordsLost { at: clock::now(), count: lost - self.losses_told });
+            self.losses_told = lost;
         }
     }
 
@@ -249,6 +249,10 @@ fn note_blind(self_test: &SelfTest, missing: &mut Vec<MissingSignal>) -> Result<
 impl Source for EbpfSource {
     fn mode(&self) -> Mode {
         Mode::Ebpf
+    }
+
+    fn announces_outstanding(&self) -> bool {
+        self.interfaces.is_some()
     }
 
     async fn readable(&mut self) -> Result<(), SourceError> {

@@ -160,6 +160,11 @@ impl Source for SockDiagSource {
         Mode::SockDiag
     }
 
+    fn announces_outstanding(&self) -> bool {
+        // Its own passes find out.
+        true
+    }
+
     async fn readable(&mut self) -> Result<(), SourceError> {
         if !self.is_due {
             self.due.tick().await;
