@@ -238,7 +238,11 @@ impl Engine {
     fn arrive(&mut self, at: Timestamp) {
         let expected = [self.poll_timeout(), self.next_sample_at()].into_iter().flatten().min();
         self.now = self.now.max(at);
-        if expected.is_none_or(|expected| at.ms_since(expected) <= self.policy.late_tick_ms) {
+        // Measured from the last window on, so that a driver that stays late costs one new window at a time.
+        let is_late = expected.is_some_and(|expected| {
+            at.ms_since(expected.max(self.window_opened_at)) > self.policy.late_tick_ms
+        });
+        if !is_late {
             return;
         }
         self.counters.late_ticks = self.counters.late_ticks.saturating_add(1);

@@ -165,6 +165,8 @@ fn peer_fin() {
 fn peer_half_closes_and_goes_on_reading() {
     let mut world = websocket(Peer::Healthy);
     world.peer_fin(ID);
+    // It reads on, but can answer no Ping any more.
+    world.socket(ID).peer = Peer::Mute;
     for _ in 0..20 {
         world.write(ID, 10_000);
         world.ping(ID);
@@ -307,6 +309,17 @@ fn preexisting_connection_accuses_nobody_before_it_has_synchronized() {
     assert_eq!(record.kind, CloseKind::Other);
     assert_eq!(record.assessed.heartbeat.missed, None);
     assert_eq!(record.assessment, Some(Assessment::Unknown));
+}
+
+#[test]
+fn plain_connection_may_have_been_upgraded_in_a_record_that_was_lost() {
+    let mut world = plain(Peer::Stopped);
+    world.lose_records(1);
+    world.write(ID, 2_000_000);
+    world.run_ms(8_000);
+    world.close(ID);
+    let record = world.run_to_record(ID);
+    assert_eq!((record.kind, record.assessment), (CloseKind::Other, Some(Assessment::Unknown)));
 }
 
 #[test]

@@ -390,3 +390,16 @@ fn quiet_connections_want_no_samples() {
     assert_eq!(world.samples, before);
     assert_eq!(world.engine.poll_timeout(), None);
 }
+
+#[test]
+fn driver_that_stays_late_opens_one_window_at_a_time() {
+    let mut world = websocket(Peer::Gone);
+    world.ping(ID);
+    // Nobody samples, and other connections go on.
+    for step in 1..=1_000 {
+        let at = Timestamp::from_ms(world.now + step * 10);
+        world.give(Input::Outstanding { connection: ConnectionId(ID), at });
+    }
+    let late = world.engine.counters().late_ticks;
+    assert!((5..=10).contains(&late), "{late} windows in 10 s");
+}
