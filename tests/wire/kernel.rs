@@ -22,7 +22,7 @@ pub(crate) struct Kernel {
     counters: PerCpuArray<MapData, u64>,
 }
 
-fn object_path() -> PathBuf {
+pub(crate) fn object_path() -> PathBuf {
     std::env::var_os("ACKBEAT_EBPF_OBJECT").map_or_else(
         || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../target/ebpf/ackbeat-ebpf")),
         PathBuf::from,
@@ -122,6 +122,13 @@ impl Kernel {
             program.attach(interface, hook).with_context(|| format!("attaching {name} to {interface}"))?;
         }
         Ok(())
+    }
+
+    /// Instructions that the verifier looked at (at most a million).
+    pub(crate) fn verified_instructions(&self, program: &str) -> Result<Option<u32>> {
+        let program: &SchedClassifier =
+            self.ebpf.program(program).with_context(|| format!("no program {program}"))?.try_into()?;
+        Ok(program.info()?.verified_instruction_count())
     }
 
     /// Total run time in nanoseconds and number of runs, while statistics are on.

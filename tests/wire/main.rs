@@ -5,6 +5,7 @@
 )]
 #![expect(clippy::print_stdout, reason = "what a run saw is part of the test's result")]
 
+mod follow;
 mod kernel;
 mod model;
 mod packet;
@@ -311,6 +312,9 @@ fn what_a_packet_costs() -> Result<()> {
     let _statistics = aya::sys::enable_stats(aya::sys::Stats::RunTime)?;
     let network = Network::create()?;
     let mut kernel = Kernel::load()?;
+    for program in ["wire_ingress", "wire_egress"] {
+        println!("{program}: {:?} instructions verified", kernel.verified_instructions(program)?);
+    }
     let mut random = Random::new(1);
     let packet = Packets::new(&mut random, PORT).build(&mut random, Direction::Egress, 1, 1, &[0; 1_000]);
     let unwatched_ns = kernel.run("wire_egress", &packet, 1_000_000)?;

@@ -85,7 +85,7 @@ impl Packets {
         packet.extend_from_slice(&tcp);
         while packet.len() < 60 {
             // Ethernet pads short frames.
-            packet.push(random.byte());
+            packet.push(random.number() as u8);
         }
         packet
     }

@@ -39,8 +39,4 @@ impl Random {
         bytes.truncate(length);
         bytes
     }
-
-    pub(crate) fn byte(&mut self) -> u8 {
-        self.number() as u8
-    }
 }

@@ -214,7 +214,7 @@ impl Interfaces {
                 Err(error) => {
                     tracing::warn!(
                         interface = interface.name,
-                        error = &error as &dyn std::error::Error,
+                        %error, cause = ?error.source(),
                         "heartbeats on this interface are unknown"
                     );
                     self.refused.insert(interface.index, interface.name);
