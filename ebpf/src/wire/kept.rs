@@ -112,14 +112,14 @@ pub(super) fn keep(
     true
 }
 
-/// The kept segment that goes on where the parser is, and null if there is none. Sets `state.walk` to it.
+/// The place of the kept segment that goes on where the parser is, plus 1; 0 if there is none. Sets `state.walk` to it.
 #[inline(always)]
-pub(super) fn next(flow: &FlowKey, state: &mut DirectionState) -> *const Kept {
+pub(super) fn next(flow: &FlowKey, state: &mut DirectionState) -> u32 {
     let Some(places) = KEPT_SEGMENTS.get_ptr(flow) else {
         // The entry had to make room for another connection's: what was kept is gone.
         state.kept = 0;
         state.walk.outcome = Outcome::Hole as u32;
-        return core::ptr::null();
+        return 0;
     };
     for place in 0..KEPT_SEGMENTS_MAX {
         let bit = 1_u8 << place;
@@ -143,21 +143,24 @@ pub(super) fn next(flow: &FlowKey, state: &mut DirectionState) -> *const Kept {
             state.walk.from_kept = 1;
             state.walk.kept_end = end;
             state.walk.outcome = Outcome::Unfinished as u32;
-            return kept;
+            return place as u32 + 1;
         }
     }
-    core::ptr::null()
+    0
 }
 
-/// Copies bytes of a kept segment, as `Environment::load` wants it.
+/// Copies bytes of the kept segment in `place`, as `Environment::load` wants it.
 #[inline(always)]
 pub(super) fn load<const N: usize>(
-    kept: *const Kept,
+    flow: &FlowKey,
+    place: u32,
     offset: u32,
     room: &mut [u8; N],
     at: u32,
     length: u32,
 ) -> bool {
+    let Some(places) = KEPT_SEGMENTS.get_ptr(flow) else { return false };
+    let place = masked::<{ KEPT_SEGMENTS_MAX as u32 - 1 }>(place);
     let offset = masked::<{ KEPT_BYTES_MAX as u32 - 1 }>(offset);
     let (at, length) = match N {
         HEADER_ROOM_BYTES => bounded::<{ HEADER_ROOM_BYTES as u32 / 2 - 1 }>(at, length),
@@ -166,6 +169,7 @@ pub(super) fn load<const N: usize>(
     };
     // SAFETY: both places are bounded by the masks, and inside their rooms.
     unsafe {
+        let kept = places.cast::<Kept>().add(place as usize);
         let from = (&raw const (*kept).bytes).cast::<u8>().add(offset as usize);
         bpf_probe_read_kernel(room.as_mut_ptr().add(at as usize).cast(), length, from.cast()) == 0
     }

@@ -17,11 +17,7 @@ use aya_ebpf::{
     programs::TcContext,
 };
 
-use super::{
-    heads,
-    kept::{self, Kept},
-    packet::Packet,
-};
+use super::{heads, kept, packet::Packet};
 use crate::maps::{COUNTERS, reserve};
 
 /// One segment in the kernel. Each direction has its own copy of the loops: what a client masks, and what is kept behind
@@ -29,20 +25,18 @@ use crate::maps::{COUNTERS, reserve};
 #[repr(C)]
 pub(super) struct Kernel<const FROM_PEER: bool> {
     skb: *mut __sk_buff,
-    packet: *const Packet,
-    /// Where bytes come from instead of the packet, if not null.
-    kept: *const Kept,
+    packet: *mut Packet,
 }
 
 impl<const FROM_PEER: bool> Kernel<FROM_PEER> {
     #[inline(always)]
-    pub(super) fn new(context: &TcContext, packet: *const Packet) -> Self {
-        Self { skb: context.skb.skb, packet, kept: core::ptr::null() }
+    pub(super) fn new(context: &TcContext, packet: *mut Packet) -> Self {
+        Self { skb: context.skb.skb, packet }
     }
 
     #[inline(always)]
     fn packet(&self) -> &Packet {
-        // SAFETY: an element of a per-CPU array; nobody writes it while the program runs.
+        // SAFETY: an element of a per-CPU array, which only this run uses.
         unsafe { &*self.packet }
     }
 
@@ -114,8 +108,9 @@ impl<const FROM_PEER: bool> Environment for Kernel<FROM_PEER> {
         if length == 0 {
             return true;
         }
-        if FROM_PEER && !self.kept.is_null() {
-            return kept::load(self.kept, offset, room, at, length);
+        let place = self.packet().kept_place;
+        if FROM_PEER && place != 0 {
+            return kept::load(&self.packet().flow, place - 1, offset, room, at, length);
         }
         // Both rooms are a power of two: 32 and 256 bytes.
         let (at, length) = match N {
@@ -136,8 +131,7 @@ impl<const FROM_PEER: bool> Environment for Kernel<FROM_PEER> {
 
     #[inline(always)]
     fn walk_frames(&mut self, state: &mut DirectionState) {
-        let mut looping =
-            Looping { kernel: Self { skb: self.skb, packet: self.packet, kept: core::ptr::null() }, state };
+        let mut looping = Looping { kernel: Self { skb: self.skb, packet: self.packet }, state };
         // SAFETY: the callback takes exactly this context, and the loop ends before `looping` does. One round more
         // than frames: the last finds that nothing is left.
         unsafe {
@@ -152,8 +146,7 @@ impl<const FROM_PEER: bool> Environment for Kernel<FROM_PEER> {
 
     #[inline(always)]
     fn walk_answer(&mut self, state: &mut DirectionState) {
-        let mut looping =
-            Looping { kernel: Self { skb: self.skb, packet: self.packet, kept: core::ptr::null() }, state };
+        let mut looping = Looping { kernel: Self { skb: self.skb, packet: self.packet }, state };
         // SAFETY: as in `walk_frames`.
         unsafe {
             bpf_loop(
@@ -198,8 +191,10 @@ impl<const FROM_PEER: bool> Environment for Kernel<FROM_PEER> {
         if !FROM_PEER {
             return false;
         }
-        self.kept = kept::next(&self.packet().flow, state);
-        !self.kept.is_null()
+        let place = kept::next(&self.packet().flow, state);
+        // SAFETY: as in `packet`; this is the one place that writes.
+        unsafe { (*self.packet).kept_place = place };
+        place != 0
     }
 
     #[inline(always)]
