@@ -1,10 +1,11 @@
 //! Many short connections: none is lost without being counted.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use ackbeat_tests::network::IpVersion;
 use ackbeat_tests::sockets;
+use ackbeat_tests::spans::Span;
 use anyhow::{Context, Result, ensure};
 
 use super::scene::Scene;
@@ -18,7 +19,7 @@ const DEADLINE: Duration = Duration::from_secs(120);
 fn two_thousand_connections_leave_two_thousand_records() -> Result<()> {
     let scene = Scene::new(IpVersion::V4)?;
     let began = Instant::now();
-    let ports = std::thread::scope(|scope| -> Result<BTreeSet<u16>> {
+    let ports = std::thread::scope(|scope| -> Result<Vec<u16>> {
         let host = scope.spawn(|| -> Result<()> {
             for number in 0..CONNECTIONS {
                 let mut stream = sockets::accept(&scene.listener)?;
@@ -43,7 +44,7 @@ fn two_thousand_connections_leave_two_thousand_records() -> Result<()> {
                 })
             })
             .collect();
-        let mut ports = BTreeSet::new();
+        let mut ports = Vec::new();
         for client in clients {
             ports.extend(client.join().ok().context("a client panicked")???);
         }
@@ -51,26 +52,48 @@ fn two_thousand_connections_leave_two_thousand_records() -> Result<()> {
         Ok(ports)
     })?;
     let rate = f64::from(u32::try_from(CONNECTIONS)?) / began.elapsed().as_secs_f64();
-    ensure!(ports.len() == CONNECTIONS, "ports were reused within the test: {}", ports.len());
     println!("{CONNECTIONS} connections at {rate:.0} a second");
 
-    scene.sidecar.wait_for("two thousand connection spans", DEADLINE, |all| {
-        (all.iter().filter(|span| span.is_connection()).count() >= CONNECTIONS).then_some(())
-    })?;
+    let every_record =
+        |all: &[Span]| (all.iter().filter(|span| span.is_connection()).count() >= CONNECTIONS).then_some(());
+    // If some do not come, the counters below must say so.
+    let came = scene.sidecar.wait_for("two thousand connection spans", DEADLINE, every_record);
+    let lost = counted_losses(&scene.sidecar.log());
     let all = scene.sidecar.stop()?;
-    let connections: Vec<u16> = all
-        .iter()
-        .filter(|span| span.is_connection())
-        .filter_map(ackbeat_tests::spans::Span::peer_port)
-        .collect();
-    ensure!(connections.len() == CONNECTIONS, "{} records", connections.len());
-    ensure!(
-        connections.iter().copied().collect::<BTreeSet<u16>>() == ports,
-        "each connection has its own record"
-    );
-    ensure!(
-        all.iter().all(|span| span.number("ackbeat.events_dropped").unwrap_or(0) == 0),
-        "nothing was dropped"
-    );
+    let connections: Vec<u16> =
+        all.iter().filter(|span| span.is_connection()).filter_map(Span::peer_port).collect();
+    // A client's port may have served twice within the test: then it has two records.
+    let (made, told) = (times(&ports), times(&connections));
+    for (port, count) in &told {
+        let made = made.get(port).copied().unwrap_or(0);
+        ensure!(*count <= made, "port {port} was connected {made} times and has {count} records");
+    }
+    let missing = CONNECTIONS - connections.len();
+    println!("{} records, {missing} missing, {lost} counted as lost", connections.len());
+    ensure!(came.is_ok() || lost > 0, "{missing} records are missing and nothing was counted");
+    ensure!(missing as u64 <= lost, "{missing} records are missing and {lost} were counted");
+    if lost == 0 {
+        let dropped = |span: &Span| span.number("ackbeat.events_dropped").unwrap_or(0);
+        ensure!(all.iter().all(|span| dropped(span) == 0), "nothing was dropped");
+    }
     Ok(())
+}
+
+fn times(ports: &[u16]) -> BTreeMap<u16, usize> {
+    let mut times = BTreeMap::new();
+    for port in ports {
+        *times.entry(*port).or_default() += 1;
+    }
+    times
+}
+
+/// What the sidecar's log counts as lost, in the kernel's ring buffer and on the way to the exporter: the latest totals.
+fn counted_losses(log: &[String]) -> u64 {
+    let latest = |key: &str| {
+        log.iter().rev().find_map(|line| {
+            let (_, value) = line.split_once(key)?;
+            value.split(|letter: char| !letter.is_ascii_digit()).next()?.parse::<u64>().ok()
+        })
+    };
+    ["records_dropped=", " dropped=", "flows_rejected="].into_iter().filter_map(latest).sum()
 }

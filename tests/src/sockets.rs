@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use nix::sys::socket::{setsockopt, sockopt};
+use nix::sys::socket::{Backlog, setsockopt, sockopt};
 
 use crate::journal::wait_until;
 
@@ -19,6 +19,10 @@ pub const SOCKET_DEADLINE: Duration = Duration::from_secs(20);
 pub fn listen(address: IpAddr) -> Result<(TcpListener, SocketAddr)> {
     let listener =
         TcpListener::bind((address, 0)).with_context(|| format!("listening on {address} failed"))?;
+    // A second call sets the backlog anew. With the standard library's 128 a burst of clients loses SYNs, and each
+    // lost one costs its client a second.
+    let backlog = Backlog::new(4_096).context("a backlog of 4096 is refused")?;
+    nix::sys::socket::listen(&listener, backlog).context("raising the backlog failed")?;
     let address = listener.local_addr().context("reading a listener's address failed")?;
     Ok((listener, address))
 }
