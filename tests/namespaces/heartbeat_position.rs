@@ -54,8 +54,8 @@ fn the_bytes_ahead_of_a_ping_agree_with_what_the_client_has_read() -> Result<()>
     let client = Client::connect(Some(&network.client), ClientOptions::new(host.address()).paced(pace))?;
     host.wait_for_pongs(client.port(), story::LEARNING_PONGS, KILL_DEADLINE)?;
     network.slow_down(150, 8_000)?;
-    story::wait_for_tick(&host, client.port())?;
-    let bytes = 1_500_000;
+    story::wait_between_ticks(&host, client.port())?;
+    let bytes = 1_300_000;
     client.ask(&Ask::Bytes { bytes });
     let killed = host.wait_for_kill(client.port(), KILL_DEADLINE)?;
     let read_at_kill = client.bytes_read();

@@ -63,8 +63,8 @@ fn a_sidecar_that_died_picks_the_open_connections_up() -> Result<()> {
     let pongs =
         host.events.read(|events| events.iter().filter(|event| event.peer_port == staying.port()).count());
     ensure!(pongs > 0, "the staying client lives");
-    story::wait_for_tick(&host, staying.port())?;
-    story::wait_for_tick(&host, staying.port())?;
+    story::wait_between_ticks(&host, staying.port())?;
+    story::wait_between_ticks(&host, staying.port())?;
     staying.ask(&ackbeat_tests::mux::Ask::Leave { code: story::POLITE_CODE, reason: String::new() });
     staying.wait_for("Close frame", DEADLINE, |seen| matches!(seen, Seen::CloseFrame { .. }))?;
     let close = second.wait_for_host_close(staying.port(), SPAN_DEADLINE)?;

@@ -47,25 +47,27 @@ pub fn slow_reader(host: &Host) -> ClientOptions {
     ClientOptions::new(host.address()).paced(pace)
 }
 
-/// Waits for the moment after a tick of the watchdog, so that what follows happens long before the next one.
+/// Waits for a moment well between two ticks of the watchdog: a quarter of its interval after the next one. What
+/// follows happens long before the tick after it, and is not taken for something that happened before the last one.
 ///
 /// # Errors
 /// If the watchdog does not tick for `peer_port`.
-pub fn wait_for_tick(host: &Host, peer_port: u16) -> Result<()> {
+pub fn wait_between_ticks(host: &Host, peer_port: u16) -> Result<()> {
     let from_ns = monotonic_ns();
-    host.events.wait_for("a tick of the watchdog", TICK_DEADLINE, |events| {
-        events
-            .iter()
-            .any(|event| {
-                event.peer_port == peer_port
-                    && event.at_ns >= from_ns
-                    && matches!(event.what, HostAction::Ping { .. })
-            })
-            .then_some(())
-    })
+    let tick_ns = host.events.wait_for("a tick of the watchdog", TICK_DEADLINE, |events| {
+        let tick = events.iter().find(|event| {
+            event.peer_port == peer_port
+                && event.at_ns >= from_ns
+                && matches!(event.what, HostAction::Ping { .. })
+        });
+        tick.map(|event| event.at_ns)
+    })?;
+    let since = Duration::from_nanos(monotonic_ns().saturating_sub(tick_ns));
+    std::thread::sleep((WATCHDOG_INTERVAL / 4).saturating_sub(since));
+    Ok(())
 }
 
-/// Lets the slow reader in right after a tick, and asks for the burst: none of its Pings comes before the data.
+/// Lets the slow reader in and asks for the burst: if no tick comes in between, no Ping comes before the data.
 ///
 /// # Errors
 /// If it cannot connect.
@@ -92,7 +94,7 @@ pub fn play(network: &Network, host: &Host, mut narrate: impl FnMut(&str)) -> Re
         polite.port()
     ));
     host.wait_for_pongs(healthy.port(), LEARNING_PONGS, 4 * TICK_DEADLINE)?;
-    wait_for_tick(host, healthy.port())?;
+    wait_between_ticks(host, healthy.port())?;
     // Its answer to that tick's Ping is read before the path is cut: the next tick's is the first that is lost.
     let pongs_before = host.events.read(|events| {
         events.iter().filter(|event| event.peer_port == cut.port() && event.what == HostAction::Pong).count()
