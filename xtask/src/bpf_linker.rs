@@ -50,7 +50,7 @@ pub(crate) fn find_or_build(
 fn build(surroundings: &Surroundings, pinned: &Toolchain, installer: &Installer) -> Result<()> {
     installer.packages(&pinned.llvm_packages(), WHY_LLVM)?;
     console::progress(&format!(
-        "installing: bpf-linker {} into {} (links the kernel programs; about 2 minutes)",
+        "installing: bpf-linker {} into {} (links the kernel programs; 2 minutes or more)",
         pinned.bpf_linker,
         surroundings.tools.display()
     ));

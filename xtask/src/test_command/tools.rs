@@ -1,7 +1,7 @@
 //! What the tests talk to and is not ours: Node.js with `ws`, and an OTLP receiver from PyPI.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 
@@ -78,7 +78,38 @@ pub(crate) fn rotel(workspace: &Workspace, installer: &Installer) -> Result<()> 
     venv.args(["-m", "venv"]).arg(&folder);
     process::run(&mut venv, "making a Python environment")?;
     with_retries("installing rotel", || pip(&folder, pinned))?;
+    let agent = rotel_agent(&folder)?;
+    if let Some(library) = missing_python_library(&agent)? {
+        installer.install(&[&library], "the OTLP receiver of the tests is linked with it")?;
+        if let Some(still) = missing_python_library(&agent)? {
+            bail!("{} cannot start: it needs {still}, the library of the python3 in PATH", agent.display());
+        }
+    }
     write_if_changed(&done, pinned.as_bytes())
+}
+
+/// The program inside the package: a Rust program that is linked with the interpreter's library.
+fn rotel_agent(environment: &Path) -> Result<PathBuf> {
+    let library = environment.join("lib");
+    let versions = fs::read_dir(&library).with_context(|| format!("could not read {}", library.display()))?;
+    versions
+        .flatten()
+        .map(|version| version.path().join("site-packages/rotel/rotel-agent"))
+        .find(|agent| agent.is_file())
+        .with_context(|| format!("the package rotel put no rotel-agent below {}", library.display()))
+}
+
+/// The Debian package of the library that keeps the program from starting. Found by starting it: a python that was not
+/// built by Debian has the library elsewhere, or does not need it.
+fn missing_python_library(agent: &Path) -> Result<Option<String>> {
+    let answer = process::capture(process::command(agent).arg("--version"), "trying rotel")?;
+    Ok(if answer.success { None } else { library_package(&answer.stderr) })
+}
+
+/// `libpython3.11` out of the dynamic linker's `libpython3.11.so.1.0: cannot open shared object file`.
+fn library_package(message: &str) -> Option<String> {
+    let library = message.split_whitespace().find(|word| word.starts_with("libpython"))?;
+    library.split(".so").next().map(str::to_owned)
 }
 
 fn pip(folder: &Path, pinned: &str) -> Result<()> {
@@ -93,4 +124,17 @@ fn makes_environments() -> bool {
     let mut command = process::command("python3");
     command.args(["-c", "import venv, ensurepip"]);
     process::capture(&mut command, "trying python3").is_ok_and(|answer| answer.success)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_missing_library_names_its_package() {
+        let message = "/x/rotel-agent: error while loading shared libraries: libpython3.11.so.1.0: cannot open shared \
+                       object file: No such file or directory";
+        assert_eq!(library_package(message).as_deref(), Some("libpython3.11"));
+        assert_eq!(library_package("unexpected argument"), None);
+    }
 }
