@@ -14,6 +14,9 @@ const PINGS_MAX: usize = 16;
 /// Pongs that are remembered, to tell which of them the host has read.
 const PONGS_MAX: usize = 8;
 
+/// A tick that is estimated to lie within this part of an interval after a connection's start was before it.
+const JUST_MISSED_DIVISOR: u64 = 50;
+
 /// Whether the frames of one direction are seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Sight {
@@ -236,8 +239,12 @@ impl Heartbeat {
         let waiting = snapshot.and_then(|latest| latest.send_queue_bytes).is_some_and(|bytes| bytes > 0);
         let mut count = on_wire;
         if waiting || self.egress != Sight::Following {
-            // The tick whose Ping the last Pong answered is not counted again, however the beat is estimated.
-            let after = base_ping_at.map_or(base_at, |ping| base_at.max(plus_ns(ping, interval_ns / 2)));
+            // The tick whose Ping the last Pong answered is not counted again, however the beat is estimated. Nor is one
+            // that a connection just missed: the beat is known from Pings, which leave a little after their tick.
+            let after = match base_ping_at {
+                Some(ping) => base_at.max(plus_ns(ping, interval_ns / 2)),
+                None => plus_ns(base_at, interval_ns / JUST_MISSED_DIVISOR),
+            };
             let before = match tick {
                 Some(tick) => tick,
                 None if closing => at,
@@ -385,5 +392,24 @@ mod tests {
         heartbeat.on_ingress_lost(Sight::Lost);
         assert!(heartbeat.oldest_unanswered().is_none());
         assert_eq!(heartbeat.missed(Timestamp::from_ms(9_000), true, None, None), None);
+    }
+
+    /// Pings leave some milliseconds after their tick, so the next tick is expected that much too late.
+    #[test]
+    fn connection_that_just_missed_a_tick_is_not_pinged_at_it() {
+        let at = Timestamp::from_ms;
+        let mut schedule = Schedule::default();
+        for (id, pings) in [(1, [1_000, 3_000, 5_003]), (2, [1_001, 3_001, 5_004])] {
+            for (index, ping) in pings.iter().enumerate() {
+                let earlier = index.checked_sub(1).map(|before| at(pings[before]));
+                schedule.on_ping(ConnectionId(id), at(*ping), earlier);
+            }
+        }
+        let mut heartbeat = Heartbeat::new(Some(at(7_001)));
+        heartbeat.ingress = Sight::Following;
+        // Its own Pings are not seen, so all are inferred.
+        heartbeat.egress = Sight::Lost;
+        let missed = heartbeat.missed(at(13_002), true, Some(&schedule), None).unwrap();
+        assert_eq!((missed.count, missed.on_tick), (2, true));
     }
 }

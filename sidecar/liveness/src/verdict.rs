@@ -147,9 +147,10 @@ impl Facts<'_> {
                 self.ping.is_some_and(|ping| snapshot.at.ms_since(ping.at) > self.policy.pong_budget_ms);
             return if is_blind && is_old { self.unknown() } else { self.alive() };
         };
-        // Data in flight for some round trips is no backlog.
+        // Data in flight for some round trips is no backlog. Bounded, because a queue on a slow link is part of the
+        // round-trip time that it makes: 600 kB at 50 kbit/s would be called no backlog for a minute.
         let srtt_ms = snapshot.srtt_us.map_or(0, |us| u64::from(us) / 1_000);
-        let patience_ms = (self.policy.fresh_ms / 4).max(srtt_ms.saturating_mul(3));
+        let patience_ms = (self.policy.fresh_ms / 4).max(srtt_ms.saturating_mul(3)).min(self.policy.fresh_ms);
         if !self.is_ping_waiting && snapshot.at.ms_since(since) < patience_ms {
             return self.alive();
         }

@@ -81,6 +81,16 @@ fn own_writes_are_no_evidence() {
     assert_eq!(world.assessed(ID).verdict, Verdict::Unreachable);
 }
 
+/// A queue on a slow link inflates the round-trip time that is measured through it; that makes it no less of a queue.
+#[test]
+fn inflated_round_trip_time_does_not_hide_a_backlog() {
+    let mut world = websocket(Peer::Reads(20_000));
+    world.socket(ID).srtt_us = 2_900_000;
+    world.write(ID, 1_000_000);
+    world.run_ms(2_500);
+    assert_eq!(world.assessed(ID).verdict, Verdict::Congested);
+}
+
 /// Trap 6: a large message makes no frame boundary for a long time; its bytes count.
 #[test]
 fn large_message_from_the_peer_keeps_its_pong_back() {
