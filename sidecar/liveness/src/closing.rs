@@ -199,6 +199,15 @@ impl SeenCloses {
     }
 }
 
+/// How a half-close of the host ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HalfCloseEnd {
+    /// The host read on until the peer's FIN.
+    InOrder,
+    /// The peer answered with a RST.
+    PeerReset,
+}
+
 /// A close as it was when it happened, before anybody knew what followed.
 #[derive(Clone, Debug)]
 pub(crate) struct Draft {
@@ -212,6 +221,8 @@ pub(crate) struct Draft {
     pub(crate) is_websocket: bool,
     /// Close frames and Pings would have been seen.
     pub(crate) is_sight_complete: bool,
+    /// How it went on where the host only half-closed.
+    pub(crate) half_close: Option<HalfCloseEnd>,
     /// What the port's watchdog was seen to tolerate.
     pub(crate) tolerance: Option<u32>,
     /// A RST of the host's own went out shortly before.
@@ -255,6 +266,10 @@ impl Draft {
         if self.process.as_ref().is_some_and(|process| process.exiting) {
             return CloseKind::ProcessExit;
         }
+        if self.half_close == Some(HalfCloseEnd::PeerReset) {
+            // The host would have read on: it killed nobody.
+            return CloseKind::Other;
+        }
         if self.is_heartbeat_kill() {
             return CloseKind::HeartbeatKill;
         }
@@ -264,16 +279,24 @@ impl Draft {
         if self.is_websocket || cause != Cause::HostFin {
             return CloseKind::Abort;
         }
-        // Plain TCP. Bytes in flight to a peer that keeps up are owed to nobody: the kernel delivers them.
+        // Plain TCP. A half-close that the peer answered: everything was delivered, and read on both sides (with
+        // unread bytes the last `close()` would have sent a RST).
+        if self.half_close == Some(HalfCloseEnd::InOrder) {
+            return CloseKind::Graceful;
+        }
+        // Bytes in flight to a peer that keeps up, or that is behind and gets on, are owed to nobody: the kernel delivers
+        // them and then the FIN. So ends every HTTP answer that is longer than the send queue.
         let snapshot = self.snapshot.as_ref();
         match (
             snapshot.and_then(|socket| socket.send_queue_bytes),
             snapshot.and_then(|socket| socket.unread_bytes),
+            self.assessed.verdict,
         ) {
-            (Some(0), Some(0)) => CloseKind::Graceful,
-            (Some(_), Some(0)) if self.assessed.verdict == Verdict::Alive => CloseKind::Graceful,
-            (Some(_), Some(_)) => CloseKind::Abort,
-            _ => CloseKind::Other,
+            (Some(0), Some(0), _) | (Some(_), Some(0), Verdict::Alive | Verdict::Congested) => {
+                CloseKind::Graceful
+            }
+            (Some(_), Some(0), Verdict::Unknown) | (None, _, _) | (_, None, _) => CloseKind::Other,
+            (Some(_), Some(_), _) => CloseKind::Abort,
         }
     }
 
@@ -291,13 +314,14 @@ impl Draft {
         matches!((una, sent.seq_end), (Some(una), Some(end)) if una.reached(end))
     }
 
-    /// Whether a heartbeat watchdog closed it. Where the host's own frames are not followed, only a close on the
-    /// tick says so.
+    /// Whether a heartbeat watchdog closed it. Where the host's own frames are not followed, or Pings were inferred and
+    /// no kill of this port was seen yet, only a close on the tick says so.
     fn is_heartbeat_kill(&self) -> bool {
         let Some(missed) = self.missed else { return false };
         let is_enough =
             missed.count >= 2 || self.tolerance.is_some_and(|tolerance| missed.count >= tolerance);
-        missed.count >= 1 && (missed.on_tick || (is_enough && self.is_sight_complete))
+        let is_seen = self.is_sight_complete && (missed.inferred == 0 || self.tolerance.is_some());
+        missed.count >= 1 && (missed.on_tick || (is_enough && is_seen))
     }
 }
 

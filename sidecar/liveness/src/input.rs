@@ -157,6 +157,10 @@ pub struct Opened {
     pub role: Role,
     /// It is older than the sidecar: its start, its head and its heartbeat's history are unknown.
     pub preexisting: bool,
+    /// The source would see control frames if there were any. Where it would not, a Close frame may have passed
+    /// unseen, and nobody is accused of a close without one.
+    #[cfg_attr(feature = "serde", serde(default = "frames_visible_default"))]
+    pub frames_visible: bool,
 }
 
 /// The kernel's accounting of one socket at one moment. `None` means *unavailable*, never 0.
@@ -340,4 +344,10 @@ pub struct Upgrade {
     pub traceparent: Option<String>,
     /// Lower-case names of forwarding headers that the request had (`x-forwarded-for`, `via`, …).
     pub forwarding_headers: Vec<String>,
+}
+
+/// Recordings made before the field existed came from sources that see frames.
+#[cfg(feature = "serde")]
+const fn frames_visible_default() -> bool {
+    true
 }

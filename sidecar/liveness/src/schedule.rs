@@ -11,6 +11,9 @@ use crate::{ConnectionId, Timestamp};
 
 /// Gaps that are kept for the median.
 const GAPS_MAX: usize = 33;
+/// Shorter gaps are no heartbeat (a burst, a round trip that is measured): watchdogs tick in seconds, the fastest in some
+/// hundred milliseconds.
+const GAP_MIN_NS: u64 = 200_000_000;
 /// Gaps that are needed before an interval is believed.
 const GAPS_MIN: usize = 2;
 /// Kills that are kept for the tolerance.
@@ -39,7 +42,7 @@ impl Schedule {
     /// A Ping of `connection` reached the wire; `earlier` is the one before it, if none can have been missed between.
     pub(crate) fn on_ping(&mut self, connection: ConnectionId, at: Timestamp, earlier: Option<Timestamp>) {
         if let Some(earlier) = earlier
-            && at > earlier
+            && at.ns_since(earlier) >= GAP_MIN_NS
         {
             if self.gaps_ns.len() == GAPS_MAX {
                 self.gaps_ns.pop_front();
@@ -185,6 +188,16 @@ mod tests {
         let mut schedule = Schedule::default();
         learn(&mut schedule, A, &[0, 100, 3_000, 3_900, 11_000, 12_500]);
         assert_eq!(schedule.interval_ns(), None);
+    }
+
+    /// A burst of Pings, or one that measures the round trip, must not teach a port that all others are late.
+    #[test]
+    fn pings_in_a_burst_make_no_interval() {
+        let mut schedule = Schedule::default();
+        learn(&mut schedule, A, &[1_000, 1_000, 1_020, 1_040, 1_060, 1_080]);
+        assert_eq!(schedule.interval_ns(), None);
+        learn(&mut schedule, B, &[1_000, 3_000, 3_020, 5_000]);
+        assert_eq!(schedule.interval_ns().map(|ns| ns / 1_000_000), Some(1_980));
     }
 
     #[test]

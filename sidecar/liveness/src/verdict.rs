@@ -41,7 +41,10 @@ impl Facts<'_> {
         let since =
             [self.ping.map(|ping| ping.at), self.evidence.queued_since].into_iter().flatten().min()?;
         let seen = self.evidence.snapshot.as_ref().map_or(since, |snapshot| snapshot.at.max(since));
-        Some(seen.max(self.window_opened_at).plus_ms(self.policy.fresh_ms + self.policy.late_tick_ms))
+        Some(
+            seen.max(self.window_opened_at)
+                .plus_ms(self.policy.fresh_ms.saturating_add(self.policy.late_tick_ms)),
+        )
     }
 
     pub(crate) fn judge(&self) -> Judgement {

@@ -135,6 +135,7 @@ impl Script {
                     },
                     role: Role::Server,
                     preexisting: false,
+                    frames_visible: true,
                 }));
             }
             Step::Upgrade => {

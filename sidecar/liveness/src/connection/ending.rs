@@ -5,7 +5,7 @@ use alloc::collections::VecDeque;
 
 use super::{Connection, Context, Phase};
 use crate::assessment::assess;
-use crate::closing::{Cause, Closing, Draft, HOLD_MS, SocketError, Step};
+use crate::closing::{Cause, Closing, Draft, HOLD_MS, HalfCloseEnd, SocketError, Step};
 use crate::postmortem::Watch;
 use crate::{
     CloseInitiator, CloseKind, CloseRecord, Output, Postmortem, Process, Snapshot, TcpState, Timestamp,
@@ -47,9 +47,9 @@ impl Connection {
                     let draft = self.draft(at, Some(snapshot), None, context);
                     self.half = Some(Box::new(self.closing(draft, Cause::PeerFin, context)));
                 }
-                self.promote(at, context, outputs);
+                self.promote(HalfCloseEnd::InOrder, at, context, outputs);
             }
-            Step::BothFinished => self.promote(at, context, outputs),
+            Step::BothFinished => self.promote(HalfCloseEnd::InOrder, at, context, outputs),
             Step::Gone => {
                 let draft = self.draft(at, Some(snapshot), process, context);
                 self.on_gone(draft, old_state, context, outputs);
@@ -69,11 +69,24 @@ impl Connection {
         let is_recent = |date: Option<Timestamp>| date.is_some_and(|date| at.ms_since(date) <= HOLD_MS);
         if self.peer_fin_seen && self.half.is_some() {
             // Whatever the host did then, the peer's FIN came first.
-            self.promote(at, context, outputs);
+            self.promote(HalfCloseEnd::InOrder, at, context, outputs);
             self.finish(at, true, outputs);
             return;
         }
         let error = draft.snapshot.as_ref().map_or(SocketError::None, SocketError::of);
+        let is_peer_reset =
+            error == SocketError::PeerReset || (error == SocketError::None && is_recent(self.peer_reset_at));
+        if is_peer_reset && self.is_half_closed_by_host() {
+            // The host's FIN came first; the peer's RST is an answer to it.
+            self.promote(HalfCloseEnd::PeerReset, at, context, outputs);
+            if let Phase::Closing(closing) = &mut self.phase
+                && let Some(watch) = closing.watch.as_mut()
+            {
+                watch.on_peer_reset();
+            }
+            self.finish(at, true, outputs);
+            return;
+        }
         let cause = match error {
             SocketError::Destroyed => Some(Cause::Destroyed),
             SocketError::KernelGaveUp => Some(Cause::KernelGaveUp { reset_sent: draft.reset_sent }),
@@ -86,7 +99,7 @@ impl Connection {
                     && self.half.is_some()
                     && old_state != Some(TcpState::FinWait1) =>
             {
-                self.promote(at, context, outputs);
+                self.promote(HalfCloseEnd::InOrder, at, context, outputs);
                 if let Phase::Closing(closing) = &mut self.phase
                     && let Some(watch) = closing.watch.as_mut()
                 {
@@ -128,10 +141,17 @@ impl Connection {
         self.conclude(cause, context, outputs);
     }
 
-    /// A half-closed connection came to its end in order: the first FIN was the close.
-    pub(crate) fn promote(&mut self, at: Timestamp, context: &Context<'_>, outputs: &mut VecDeque<Output>) {
+    /// A half-closed connection came to its end: the first FIN was the close.
+    pub(crate) fn promote(
+        &mut self,
+        end: HalfCloseEnd,
+        at: Timestamp,
+        context: &Context<'_>,
+        outputs: &mut VecDeque<Output>,
+    ) {
         let Some(mut closing) = self.half.take() else { return };
         closing.draft.closes = self.closes.clone();
+        closing.draft.half_close = Some(end);
         let latest = self.evidence.snapshot.clone();
         let mut closing = self.closing(closing.draft, closing.cause, context);
         if let (Some(watch), Some(latest)) = (closing.watch.as_mut(), latest.as_ref()) {
@@ -179,7 +199,11 @@ impl Connection {
     pub(crate) fn closing(&self, draft: Draft, cause: Cause, context: &Context<'_>) -> Closing {
         let initiator = draft.initiator(cause);
         let kind = draft.kind(cause);
+        // `other` of a host's close: what would tell a polite one from a kill was not seen.
+        let is_undecided =
+            kind == CloseKind::Other && matches!(cause, Cause::HostFin | Cause::HostReset { .. });
         let is_evidence_complete = !matches!(cause, Cause::Unseen(_))
+            && !is_undecided
             && (draft.is_sight_complete || kind == CloseKind::HeartbeatKill);
         let watch = match (&draft.snapshot, initiator, cause) {
             (Some(base), CloseInitiator::Host, Cause::HostFin | Cause::PeerFin | Cause::Unseen(_)) => {

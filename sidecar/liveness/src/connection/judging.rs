@@ -188,7 +188,9 @@ impl Connection {
                 && self.beats.ingress == Sight::Following
                 && !self.is_record_lost
         } else {
-            !self.is_record_lost && (!self.opened.preexisting || self.beats.egress != Sight::Never)
+            self.opened.frames_visible
+                && !self.is_record_lost
+                && (!self.opened.preexisting || self.beats.egress != Sight::Never)
         };
         let heard_at = self.evidence.heard_at().map_or(self.opened.at, |heard| heard.max(self.opened.at));
         Draft {
@@ -201,6 +203,7 @@ impl Connection {
             closes: self.closes.clone(),
             is_websocket: self.is_websocket,
             is_sight_complete,
+            half_close: None,
             tolerance: context.schedule.and_then(Schedule::tolerance),
             reset_sent: self.own_reset_at.is_some_and(|reset| at.ms_since(reset) <= HOLD_MS),
         }

@@ -44,6 +44,88 @@ fn plain_fin_right_after_the_answer_is_graceful() {
     assert_eq!(world.run_to_record(ID).kind, CloseKind::Graceful);
 }
 
+/// An HTTP answer that is longer than the send queue ends like this: the kernel delivers the rest, then the FIN.
+#[test]
+fn plain_fin_behind_data_for_a_slow_reader_is_graceful() {
+    let mut world = plain(Peer::Reads(200_000));
+    world.write(ID, 1_500_000);
+    world.run_ms(4_000);
+    assert_eq!(world.assessed(ID).verdict, Verdict::Congested);
+    world.close(ID);
+    let record = world.run_to_record(ID);
+    assert_eq!((record.kind, record.assessment), (CloseKind::Graceful, None));
+}
+
+#[test]
+fn plain_fin_behind_data_for_a_peer_that_does_not_read_is_an_abort() {
+    let mut world = plain(Peer::Stopped);
+    world.write(ID, 1_500_000);
+    world.run_ms(8_000);
+    assert_eq!(world.assessed(ID).verdict, Verdict::Stalled);
+    world.close(ID);
+    let record = world.run_to_record(ID);
+    assert_eq!((record.kind, record.assessment), (CloseKind::Abort, Some(Assessment::Premature)));
+}
+
+/// The lingering close of an HTTP server that refuses an upload: what lies unread at the half-close is read later.
+#[test]
+fn half_close_with_unread_bytes_that_ends_in_order_is_graceful() {
+    let mut world = plain(Peer::Healthy);
+    world.socket(ID).paused = true;
+    world.peer_writes(ID, 500);
+    world.run_ms(100);
+    world.half_close(ID);
+    world.socket(ID).paused = false;
+    world.peer_writes(ID, 500);
+    world.run_ms(500);
+    world.peer_fin(ID);
+    let record = world.run_to_record(ID);
+    assert_eq!(shape(&record), (CloseKind::Graceful, CloseInitiator::Host, Some(CloseMethod::Fin)));
+    assert_eq!(record.assessment, None);
+}
+
+/// The host's FIN came first, but it would have read on: it killed nobody.
+#[test]
+fn half_close_that_the_peer_answers_with_a_reset_accuses_nobody() {
+    let mut world = websocket(Peer::Healthy);
+    world.half_close(ID);
+    world.run_ms(3_000);
+    world.peer_reset(ID);
+    let record = world.run_to_record(ID);
+    assert_eq!(shape(&record), (CloseKind::Other, CloseInitiator::Host, Some(CloseMethod::Fin)));
+    assert_eq!(record.assessment, Some(Assessment::Unknown));
+}
+
+/// Without a wire parser a Close frame passes unseen.
+#[test]
+fn source_that_sees_no_frames_accuses_nobody() {
+    let mut world = World::new();
+    world.frames_visible = false;
+    world.open(ID, Peer::Healthy);
+    world.write(ID, 1_000);
+    world.run_ms(2_000);
+    world.close(ID);
+    let record = world.run_to_record(ID);
+    assert_eq!((record.kind, record.assessment), (CloseKind::Other, Some(Assessment::Unknown)));
+}
+
+/// A sibling has a heartbeat; this connection never showed one, and its host closes it between two ticks.
+#[test]
+fn close_between_two_ticks_of_a_borrowed_schedule_is_no_heartbeat_kill() {
+    let mut world = World::new();
+    world.watchdog(1_000);
+    world.tolerance = 99;
+    world.open_websocket(8, Peer::Healthy);
+    world.run_ms(5_200);
+    world.open_websocket(ID, Peer::Reads(20_000));
+    world.write(ID, 2_000_000);
+    world.run_ms(2_500);
+    world.close(ID);
+    let record = world.run_to_record(ID);
+    assert!(record.assessed.heartbeat.inferred);
+    assert_eq!((record.kind, record.assessment), (CloseKind::Abort, Some(Assessment::FalseKill)));
+}
+
 #[test]
 fn websocket_without_a_close_frame_is_an_abort() {
     let mut world = websocket(Peer::Healthy);

@@ -377,6 +377,7 @@ fn opened() -> impl Strategy<Value = Input> {
                 },
                 role: if client { Role::Client } else { Role::Server },
                 preexisting,
+                frames_visible: true,
             })
         },
     )

@@ -128,6 +128,7 @@ fn two_connections_with_the_same_addresses_do_not_mix() {
         endpoints: first,
         role: Role::Server,
         preexisting: false,
+        frames_visible: true,
     }));
     assert_eq!(world.assessed(ID).verdict, Verdict::Unreachable);
     assert_eq!(world.engine.assess(ConnectionId(99), world.at()).unwrap().verdict, Verdict::Alive);
@@ -412,4 +413,28 @@ fn driver_that_stays_late_opens_one_window_at_a_time() {
     }
     let late = world.engine.counters().late_ticks;
     assert!((5..=10).contains(&late), "{late} windows in 10 s");
+}
+
+/// A threshold may be as long as its owner likes.
+#[test]
+fn endless_thresholds_overflow_nothing() {
+    let mut world = World::with_policy(Policy {
+        fresh_ms: u64::MAX,
+        pong_budget_ms: u64::MAX,
+        unreachable_floor_ms: u64::MAX,
+        unreachable_after_ms: u64::MAX,
+        silent_after_ms: u64::MAX,
+        stalled_after_ms: u64::MAX,
+        progress_window_ms: u64::MAX,
+        postmortem_window_ms: u64::MAX,
+        sample_interval_ms: 200,
+        late_tick_ms: u64::MAX,
+        ..Policy::default_policy()
+    });
+    world.open_websocket(ID, Peer::Stopped);
+    world.write(ID, 2_000_000);
+    world.ping(ID);
+    world.run_ms(5_000);
+    world.close(ID);
+    world.run_ms(5_000);
 }

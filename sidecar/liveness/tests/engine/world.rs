@@ -98,6 +98,8 @@ pub(crate) struct World {
     pub(crate) shift: u32,
     /// The sidecar is stopped: nothing reaches the engine.
     pub(crate) stopped: bool,
+    /// The source of connections that are opened from now on would see their frames.
+    pub(crate) frames_visible: bool,
     /// The wire parser has lost its place in the host's direction of every socket but 8.
     pub(crate) hidden: bool,
     /// Frames that the engine was told of since records were lost.
@@ -132,6 +134,7 @@ impl World {
             samples: 0,
             shift: 0,
             stopped: false,
+            frames_visible: true,
             hidden: false,
             frames_since_loss: BTreeMap::new(),
             waiting: VecDeque::new(),
@@ -242,6 +245,7 @@ impl World {
             },
             role: Role::Server,
             preexisting,
+            frames_visible: self.frames_visible,
         }));
     }
 

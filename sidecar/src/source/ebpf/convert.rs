@@ -113,6 +113,8 @@ pub(super) fn opened(found: &abi::Snapshot, taken: Snapshot, preexisting: bool) 
         endpoints: endpoints(&found.flow),
         role: Role::Server,
         preexisting,
+        // The source says otherwise where its wire parser is missing.
+        frames_visible: true,
     };
     [Input::Opened(opened), Input::Sample(taken)]
 }

@@ -188,13 +188,23 @@ impl EbpfSource {
         }
     }
 
+    /// Says of a new connection whether its control frames would be seen.
+    fn with_sight(&self, mut input: Input) -> Input {
+        if let Input::Opened(opened) = &mut input {
+            opened.frames_visible = self.interfaces.is_some();
+        }
+        input
+    }
+
     /// Hands on one record.
     fn hand_on(&mut self, record: &Record, inputs: &mut Vec<Input>) {
         match convert::record(self.clock, record) {
             Ok(meaning) => {
                 self.seen += 1;
                 match meaning {
-                    Meaning::Inputs(found) => inputs.extend(found),
+                    Meaning::Inputs(found) => {
+                        inputs.extend(found.into_iter().map(|input| self.with_sight(input)))
+                    }
                     Meaning::Listening { port } => tracing::debug!(port, "listening"),
                     Meaning::ListenerClosed { port } => tracing::debug!(port, "listener closed"),
                 }
@@ -315,7 +325,10 @@ impl Source for EbpfSource {
                 tracing::debug!(port = found.flow.local_port, "listening");
             } else if found.adopted != 0 {
                 match convert::snapshot(self.clock, &found) {
-                    Ok(taken) => inputs.extend(convert::opened(&found, taken, true)),
+                    Ok(taken) => {
+                        let found = convert::opened(&found, taken, true);
+                        inputs.extend(found.map(|input| self.with_sight(input)));
+                    }
                     Err(rejection) => tracing::warn!(%rejection, "a connection that exists cannot be read"),
                 }
             }
