@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use ackbeat_liveness::*;
 use proptest::prelude::*;
 
+use crate::table::STATES;
 use crate::world::{Peer, World, process};
 
 const ID: u64 = 7;
@@ -308,19 +309,7 @@ fn moment() -> impl Strategy<Value = Timestamp> {
 }
 
 fn state() -> impl Strategy<Value = TcpState> {
-    prop::sample::select(vec![
-        TcpState::Established,
-        TcpState::SynSent,
-        TcpState::SynRecv,
-        TcpState::FinWait1,
-        TcpState::FinWait2,
-        TcpState::TimeWait,
-        TcpState::Close,
-        TcpState::CloseWait,
-        TcpState::LastAck,
-        TcpState::Listen,
-        TcpState::Closing,
-    ])
+    prop::sample::select(&STATES)
 }
 
 fn connection() -> impl Strategy<Value = ConnectionId> {

@@ -9,7 +9,8 @@ use crate::world::{Peer, World, process};
 
 const ID: u64 = 7;
 
-const STATES: [TcpState; 11] = [
+/// Every state that a socket can be in.
+pub(crate) const STATES: [TcpState; 11] = [
     TcpState::Established,
     TcpState::SynSent,
     TcpState::SynRecv,
