@@ -75,7 +75,8 @@ pub const TCP_BYTES_RECEIVED: &str = "ackbeat.tcp.bytes_received";
 pub const TCP_LAST_ACK_AGE_MS: &str = "ackbeat.tcp.last_ack_age_ms";
 /// `ackbeat.tcp.last_inbound_age_ms`: age of the last payload from the peer.
 pub const TCP_LAST_INBOUND_AGE_MS: &str = "ackbeat.tcp.last_inbound_age_ms";
-/// `ackbeat.connection.lifetime_ms`: from the open to the close; unknown for connections older than the sidecar.
+/// `ackbeat.connection.lifetime_ms`: from the open to the close; unknown where the open was not seen (connections older than the
+/// sidecar, mode `sock_diag`).
 pub const CONNECTION_LIFETIME_MS: &str = "ackbeat.connection.lifetime_ms";
 /// `ackbeat.evidence.scope`: `peer` or `next_hop`.
 pub const EVIDENCE_SCOPE: &str = "ackbeat.evidence.scope";
@@ -141,8 +142,9 @@ impl Attributes {
         if let Some(snapshot) = &record.snapshot {
             self.snapshot(snapshot);
         }
-        self.count(TCP_LAST_ACK_AGE_MS, record.assessed.last_ack_age_ms);
-        self.count(TCP_LAST_INBOUND_AGE_MS, record.assessed.last_inbound_age_ms);
+        let (has_ack, has_inbound) = has_ages(record, mode);
+        self.count(TCP_LAST_ACK_AGE_MS, record.assessed.last_ack_age_ms.filter(|_| has_ack));
+        self.count(TCP_LAST_INBOUND_AGE_MS, record.assessed.last_inbound_age_ms.filter(|_| has_inbound));
     }
 
     /// What only the close's span says.
@@ -190,6 +192,23 @@ pub(super) fn of_verdict_change(change: &VerdictChange) -> Vec<KeyValue> {
     attributes.set(VERDICT_EVIDENCE, change.rung.as_str());
     attributes.set(KILL_JUSTIFIED, change.kill_justified);
     attributes.0
+}
+
+/// Whether the ages of the last ACK and of the last payload are those of the close.
+///
+/// In mode `sock_diag` only a pass tells what came. A socket that was gone by the pass that found the close, or had no
+/// accounting any more (TIME_WAIT), may have heard from its peer since the pass before: an age from there would be too old.
+fn has_ages(record: &CloseRecord, mode: Mode) -> (bool, bool) {
+    match mode {
+        Mode::Ebpf => (true, true),
+        Mode::SockDiag => {
+            let at_close = record.snapshot.as_ref().filter(|snapshot| snapshot.at >= record.closed_at);
+            (
+                at_close.is_some_and(|snapshot| snapshot.last_ack_at.is_some()),
+                at_close.is_some_and(|snapshot| snapshot.last_inbound_at.is_some()),
+            )
+        }
+    }
 }
 
 /// Whether the close killed a peer that was there. `None` where the evidence is missing; a graceful close, or one that

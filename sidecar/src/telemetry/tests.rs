@@ -53,11 +53,36 @@ impl SpanExporter for Collector {
 
 /// The spans of one record: the close's first, if there is one, then the root.
 fn spans_of(record: &CloseRecord) -> Vec<SpanData> {
+    spans_in(Mode::Ebpf, record)
+}
+
+fn spans_in(mode: Mode, record: &CloseRecord) -> Vec<SpanData> {
     let collector = Collector::default();
     let pipeline = Pipeline::with_exporter(&plan(), resource(), collector.clone());
-    spans::emit(&pipeline.tracer(), record, Mode::Ebpf, &clock());
+    spans::emit(&pipeline.tracer(), record, mode, &clock());
     assert!(pipeline.shut_down(DEADLINE));
     std::mem::take(&mut *collector.0.lock().unwrap())
+}
+
+/// The two ages in mode `sock_diag`, of the close's span.
+fn ages_of(record: &CloseRecord) -> [bool; 2] {
+    let attributes = attributes_of(&spans_in(Mode::SockDiag, record)[0]);
+    [attributes::TCP_LAST_ACK_AGE_MS, attributes::TCP_LAST_INBOUND_AGE_MS]
+        .map(|name| attributes.contains_key(name))
+}
+
+#[test]
+fn without_kernel_programs_an_age_from_before_the_close_is_no_age_at_the_close() {
+    let mut record = records::false_kill();
+    assert_eq!(ages_of(&record), [true, true], "the pass that found the close read the socket's accounting");
+    let snapshot = record.snapshot.as_mut().unwrap();
+    snapshot.last_inbound_at = None;
+    assert_eq!(ages_of(&record), [true, false], "no accounting any more: TIME_WAIT");
+    let mut record = records::false_kill();
+    record.closed_at = record.closed_at.plus_ms(1);
+    assert_eq!(ages_of(&record), [false, false], "gone by then: the accounting is that of the pass before");
+    record.snapshot = None;
+    assert_eq!(ages_of(&record), [false, false]);
 }
 
 fn attributes_of(span: &SpanData) -> BTreeMap<String, Value> {

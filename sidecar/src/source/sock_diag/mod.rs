@@ -24,6 +24,7 @@ pub const MISSING_SIGNALS: &[(&str, &str)] = &[
     ("closing process", "who closed, and whether it was exiting, is not told"),
     ("resets", "a reset and its direction are not seen: the socket is gone at the next pass"),
     ("sequence numbers", "only their differences: what is queued, unsent, unread, acknowledged"),
+    ("openings", "a connection is found by a pass after it opened: its start and its lifetime are unknown"),
     ("short connections", "what opens and closes between two passes is not seen"),
     ("memory queued", "sk_wmem_queued, the pending error and the time of the first retransmission"),
 ];
@@ -41,7 +42,6 @@ pub struct SockDiagSource {
     counters: SourceCounters,
     due: tokio::time::Interval,
     is_due: bool,
-    has_discovered: bool,
 }
 
 impl SockDiagSource {
@@ -60,7 +60,6 @@ impl SockDiagSource {
             counters: SourceCounters::default(),
             due,
             is_due: false,
-            has_discovered: false,
         })
     }
 
@@ -112,7 +111,9 @@ impl SockDiagSource {
                         at,
                         endpoints: row.endpoints,
                         role: Role::Server,
-                        preexisting: !self.has_discovered,
+                        // It opened at some time before this pass: neither its start nor its first bytes were seen.
+                        preexisting: true,
+                        frames_visible: false,
                     }));
                     inputs.push(Input::Sample(snapshot));
                 }
@@ -121,7 +122,6 @@ impl SockDiagSource {
         }
         self.tracked.retain(|cookie, _| present.contains(cookie));
         inputs.push(Input::SamplingDone { began_at, at });
-        self.has_discovered = true;
     }
 
     /// A connection that is over is not taken up any more: nothing could be said about it.

@@ -66,7 +66,7 @@ async fn a_real_connection_is_found_measured_and_seen_to_close() {
     assert_eq!(opened.len(), 1);
     assert_eq!(opened[0].endpoints.local_port, port);
     assert_eq!(opened[0].endpoints.peer_port, peer.local_addr().unwrap().port());
-    assert_eq!((opened[0].role, opened[0].preexisting), (Role::Server, false));
+    assert_eq!((opened[0].role, opened[0].preexisting), (Role::Server, true), "its start was not seen");
     assert_eq!(last_sample(&found).unwrap().last_inbound_at, None, "no payload has come yet");
 
     peer.write_all(b"hello").unwrap();
@@ -134,7 +134,7 @@ async fn states_are_compared_between_passes() {
     let new = row(5, TcpState::Established, 80);
     assert_eq!(
         pass(&[listener.clone(), closing, new]),
-        ["2 Established -> FinWait1", "opened 5 false", "sample 5", "done"]
+        ["2 Established -> FinWait1", "opened 5 true", "sample 5", "done"]
     );
     // Gone from the table is told by its absence before `done`.
     assert_eq!(pass(std::slice::from_ref(&listener)), ["done"]);
