@@ -15,7 +15,8 @@ pub struct CommandLine {
     pub command: Command,
 }
 
-const EXIT_CODES: &str = "Exit codes: 0 done; 2 bad usage or configuration; 3 missing privilege or kernel feature.\n\
+const EXIT_CODES: &str = "Exit codes: 0 done; 1 an unexpected failure of the system; 2 bad usage or configuration; 3 missing\n\
+privilege or kernel feature.\n\
 Every setting is also a YAML key and an environment variable: sidecar/CONFIGURATION.md.";
 
 /// What to do.

@@ -105,6 +105,40 @@ fn watched(extra: &[&str]) -> (TcpListener, Command) {
     (listener, command)
 }
 
+/// A recording without inputs, under the default policy but for these thresholds.
+fn header_with(thresholds: &str) -> String {
+    format!(
+        "{{\"ackbeat_recording\":1,\"version\":\"0.1.0\",\"mode\":\"ebpf\",\"policy\":\"default\",\
+         \"thresholds\":{{{thresholds}}},\"began_at\":1,\"began_unix_ns\":1}}\n"
+    )
+}
+
+#[test]
+fn standard_output_that_cannot_be_written_is_told_and_a_reader_that_left_is_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("empty.jsonl");
+    std::fs::write(&file, header_with("")).unwrap();
+    let replay = |out: Stdio| {
+        let mut command = command(&["replay", file.to_str().unwrap()]);
+        command.stdout(out).stderr(Stdio::piped()).spawn().unwrap().wait_with_output().unwrap()
+    };
+    let full = replay(std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap().into());
+    assert_eq!(full.status.code(), Some(1), "{}", stderr(&full));
+    assert!(stderr(&full).contains("writing to standard output"), "{}", stderr(&full));
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let left = replay(writer.into());
+    assert_eq!((left.status.code(), stderr(&left).as_str()), (Some(0), ""));
+}
+
+#[test]
+fn help_is_for_people() {
+    let output = output(&["run", "--help"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("Prefers to keep a connection"), "{text}");
+    assert!(!text.contains("[`") && !text.contains("::"), "{text}");
+}
+
 #[test]
 fn bad_usage_and_bad_settings_exit_2_and_name_what_is_wrong() {
     let directory = tempfile::tempdir().unwrap();
@@ -113,6 +147,8 @@ fn bad_usage_and_bad_settings_exit_2_and_name_what_is_wrong() {
     let file = file.to_str().unwrap();
     let recording = directory.path().join("bad.jsonl");
     std::fs::write(&recording, "{}\n").unwrap();
+    let endless = directory.path().join("endless.jsonl");
+    std::fs::write(&endless, header_with("\"fresh_ms\":18446744073709551615")).unwrap();
     for (arguments, named) in [
         (vec!["run", "--ports", "http"], "--ports"),
         (vec!["run", "--policy", "slow"], "slow"),
@@ -120,7 +156,10 @@ fn bad_usage_and_bad_settings_exit_2_and_name_what_is_wrong() {
         (vec!["run", "--config", file], "portz"),
         (vec!["run", "--config", "/nowhere.yaml"], "/nowhere.yaml"),
         (vec!["replay", "/nowhere.jsonl"], "/nowhere.jsonl"),
+        (vec!["run", "--config", "/dev/zero"], "/dev/zero"),
+        (vec!["run", "--record", ""], "--record"),
         (vec!["replay", recording.to_str().unwrap()], "line 1"),
+        (vec!["replay", endless.to_str().unwrap()], "thresholds.fresh_ms"),
         (vec![], "Usage"),
     ] {
         let output = output(&arguments);
@@ -164,6 +203,10 @@ fn a_close_is_told_on_both_outputs_and_sigterm_ends_in_order() {
     assert_eq!(line["span_id"], close["span_id"]);
     let root = spans.iter().find(|span| span["name"] == "tcp.connection").unwrap();
     assert_eq!(close["parent_span_id"], root["span_id"]);
+    // A pass found the connection some time after it opened.
+    for span in [close, root] {
+        assert!(span["attributes"].get("ackbeat.connection.lifetime_ms").is_none(), "{span}");
+    }
 }
 
 #[test]

@@ -55,11 +55,14 @@ impl Environment {
                     suggestion: suggestion(name),
                 });
             };
-            let parsed = setting.kind.parse(value).ok_or_else(|| ConfigError::Value {
-                name: name.clone(),
-                value: value.clone(),
-                expected: setting.kind.expected(),
-            })?;
+            let parsed =
+                setting.kind.parse(value).filter(|parsed| setting.accepts(parsed)).ok_or_else(|| {
+                    ConfigError::Value {
+                        name: name.clone(),
+                        value: value.clone(),
+                        expected: setting.expected(),
+                    }
+                })?;
             insert(&mut tree, setting.key, parsed);
         }
         serde_json::from_value(serde_json::Value::Object(tree)).map_err(|error| ConfigError::Value {

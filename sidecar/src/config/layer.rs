@@ -1,11 +1,12 @@
 //! One source of settings: everything in it may be missing.
 
-use std::path::{Path, PathBuf};
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
 
 use ackbeat_liveness::Policy;
 use serde::{Deserialize, Serialize};
 
-use super::{ConfigError, LogFormat, LogLevel, ModeChoice, PolicyName};
+use super::{LogFormat, LogLevel, ModeChoice, PolicyName};
 
 /// The settings that one source gives. Its serialized form is the YAML file's form.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -83,8 +84,23 @@ section! {
     }
 }
 
+/// A day: no threshold in milliseconds is longer.
+const DAY_MS: u64 = 86_400_000;
+
+/// A threshold out of its range.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("thresholds.{name}: {value} is not {}", super::reference::from_to(range))]
+pub struct OutOfRange {
+    /// Its name.
+    pub name: &'static str,
+    /// The value.
+    pub value: u64,
+    /// What is allowed.
+    pub range: RangeInclusive<u64>,
+}
+
 macro_rules! thresholds {
-    ($($field:ident: $type:ty),+ $(,)?) => {
+    ($($field:ident: $type:ty => $range:expr),+ $(,)?) => {
         section! {
             /// `thresholds`: single thresholds that replace those of the policy (see [`Policy`] for each one).
             ThresholdsLayer {
@@ -102,23 +118,58 @@ macro_rules! thresholds {
                 let Policy { $($field),+ } = policy;
                 Policy { $($field: self.$field.unwrap_or($field)),+ }
             }
+
+            /// What a threshold may be, by its name.
+            #[must_use]
+            pub fn range(name: &str) -> Option<RangeInclusive<u64>> {
+                match name {
+                    $(stringify!($field) => Some($range),)+
+                    _ => None,
+                }
+            }
+
+            /// Whether every threshold is in its range.
+            ///
+            /// # Errors
+            /// [`OutOfRange`] for the first that is not.
+            pub fn check(policy: &Policy) -> Result<(), OutOfRange> {
+                $(
+                    let (value, range) = (u64::from(policy.$field), $range);
+                    if !range.contains(&value) {
+                        return Err(OutOfRange { name: stringify!($field), value, range });
+                    }
+                )+
+                Ok(())
+            }
         }
     };
 }
 
 thresholds! {
-    fresh_ms: u64,
-    pong_budget_ms: u64,
-    unreachable_retransmits: u8,
-    unreachable_floor_ms: u64,
-    unreachable_after_ms: u64,
-    silent_after_ms: u64,
-    stalled_after_ms: u64,
-    min_progress_bytes: u64,
-    progress_window_ms: u64,
-    postmortem_window_ms: u64,
-    sample_interval_ms: u64,
-    late_tick_ms: u64,
+    fresh_ms: u64 => 1..=DAY_MS,
+    pong_budget_ms: u64 => 1..=DAY_MS,
+    unreachable_retransmits: u8 => 1..=255,
+    unreachable_floor_ms: u64 => 0..=DAY_MS,
+    unreachable_after_ms: u64 => 0..=DAY_MS,
+    silent_after_ms: u64 => 0..=DAY_MS,
+    stalled_after_ms: u64 => 0..=DAY_MS,
+    // As much as the largest receive window (RFC 7323 section 2.3).
+    min_progress_bytes: u64 => 0..=1 << 30,
+    progress_window_ms: u64 => 1..=DAY_MS,
+    postmortem_window_ms: u64 => 1..=DAY_MS,
+    // A pass of the sampler costs milliseconds: below this it would run without a break.
+    sample_interval_ms: u64 => 20..=DAY_MS,
+    late_tick_ms: u64 => 1..=DAY_MS,
+}
+
+/// What the other numbers may be, by key.
+pub(super) fn range(key: &str) -> Option<RangeInclusive<u64>> {
+    match key {
+        // The first line must find room.
+        "recording.max_bytes" => Some(4_096..=u64::MAX),
+        "shutdown.drain_ms" | "shutdown.flush_ms" => Some(0..=DAY_MS),
+        _ => ThresholdsLayer::range(key.strip_prefix("thresholds.")?),
+    }
 }
 
 fn section_overridden<T>(weaker: Option<T>, stronger: Option<T>, merge: fn(T, T) -> T) -> Option<T> {
@@ -147,56 +198,4 @@ impl Layer {
             shutdown: section_overridden(self.shutdown, stronger.shutdown, ShutdownLayer::overridden_by),
         }
     }
-}
-
-/// Reads a YAML file.
-pub(super) fn read_file(path: &Path) -> Result<Layer, ConfigError> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|cause| ConfigError::Read { path: path.to_path_buf(), cause })?;
-    parse(&text, path)
-}
-
-/// Reads YAML text; `path` is for the message.
-pub(super) fn parse(text: &str, path: &Path) -> Result<Layer, ConfigError> {
-    // A file of comments alone is a document without a mapping.
-    let empty =
-        text.lines().map(str::trim).all(|line| line.is_empty() || line.starts_with('#') || line == "---");
-    if empty {
-        return Ok(Layer::default());
-    }
-    serde_saphyr::from_str(text).map_err(|error| {
-        let message = error.without_snippet().to_string();
-        let Some(location) = error.location() else {
-            return ConfigError::File { path: path.to_path_buf(), place: String::new(), message };
-        };
-        let (line, column) = (location.line(), location.column());
-        let key = key_at(text, usize::try_from(line).unwrap_or(usize::MAX));
-        ConfigError::File {
-            path: path.to_path_buf(),
-            place: format!(", line {line}, column {column}, key {key:?}"),
-            message: message.trim_end_matches(&format!(" at line {line}, column {column}")).to_owned(),
-        }
-    })
-}
-
-/// The key that a line (from 1) belongs to, with its sections: found by indentation, for messages only.
-fn key_at(text: &str, line: usize) -> String {
-    let mut keys = Vec::new();
-    let mut indent = usize::MAX;
-    for text in text.lines().take(line).collect::<Vec<_>>().into_iter().rev() {
-        let trimmed = text.trim_start();
-        let depth = text.len() - trimmed.len();
-        if depth >= indent || trimmed.is_empty() || trimmed.starts_with('#') {
-            continue;
-        }
-        // An item of a list belongs to the key above it, which may stand at the same depth.
-        if trimmed.starts_with('-') {
-            indent = indent.min(depth + 1);
-        } else if let Some((key, _)) = trimmed.split_once(':') {
-            keys.push(key.trim());
-            indent = depth;
-        }
-    }
-    keys.reverse();
-    keys.join(".")
 }

@@ -4,6 +4,7 @@
 //! [`reference::SETTINGS`], and tests hold the table, the structs here and that page together.
 
 mod environment;
+mod file;
 mod layer;
 pub mod reference;
 
@@ -13,7 +14,7 @@ use std::time::Duration;
 use ackbeat_liveness::Policy;
 
 pub use environment::Environment;
-pub use layer::{ExportLayer, Layer, LogLayer, RecordingLayer, ShutdownLayer, ThresholdsLayer};
+pub use layer::{ExportLayer, Layer, LogLayer, OutOfRange, RecordingLayer, ShutdownLayer, ThresholdsLayer};
 
 use crate::source::Ports;
 
@@ -51,9 +52,9 @@ words! {
 words! {
     /// A set of thresholds.
     PolicyName {
-        /// [`Policy::default_policy`].
+        /// Prefers to keep a connection.
         Default = "default",
-        /// [`Policy::fast_policy`].
+        /// Prefers to know first: an outage of some seconds may end a connection.
         Fast = "fast",
     }
 }
@@ -181,6 +182,9 @@ pub enum ConfigError {
         /// ` (did you mean …?)`, or nothing.
         suggestion: String,
     },
+    /// A threshold out of its range.
+    #[error(transparent)]
+    Threshold(#[from] OutOfRange),
     /// A value that does not fit its setting.
     #[error("{name}: {value:?} is not {expected}")]
     Value {
@@ -208,7 +212,7 @@ impl Settings {
         let from_environment = environment.layer()?;
         let config_file = config_file.map(Path::to_path_buf).or_else(|| environment.config_file());
         let from_file = match &config_file {
-            Some(path) => layer::read_file(path)?,
+            Some(path) => file::read(path)?,
             None => Layer::default(),
         };
         Self::resolve(from_file.overridden_by(from_environment).overridden_by(command_line))
@@ -236,12 +240,26 @@ impl Settings {
         };
         let policy_name = layer.policy.unwrap_or(PolicyName::Default);
         let policy = layer.thresholds.unwrap_or_default().applied_to(policy_name.policy());
-        check_policy(&policy)?;
+        ThresholdsLayer::check(&policy)?;
         let recording = layer.recording.unwrap_or_default();
+        if recording.file.as_ref().is_some_and(|file| file.as_os_str().is_empty()) {
+            return Err(ConfigError::Value {
+                name: "recording.file".to_owned(),
+                value: String::new(),
+                expected: reference::ValueKind::Path.expected(),
+            });
+        }
         let log = layer.log.unwrap_or_default();
         let export = layer.export.unwrap_or_default();
         let shutdown = layer.shutdown.unwrap_or_default();
-        let settings = Self {
+        for (key, value) in [
+            ("recording.max_bytes", recording.max_bytes),
+            ("shutdown.drain_ms", shutdown.drain_ms),
+            ("shutdown.flush_ms", shutdown.flush_ms),
+        ] {
+            value.map_or(Ok(()), |value| in_range(key, value))?;
+        }
+        Ok(Self {
             ports,
             mode: layer.mode.unwrap_or(ModeChoice::Auto),
             policy_name,
@@ -256,32 +274,20 @@ impl Settings {
                 drain: Duration::from_millis(shutdown.drain_ms.unwrap_or(3_000)),
                 flush: Duration::from_millis(shutdown.flush_ms.unwrap_or(5_000)),
             },
-        };
-        at_least("recording.max_bytes", settings.recording.max_bytes, 4096)?;
-        Ok(settings)
+        })
     }
 }
 
-fn check_policy(policy: &Policy) -> Result<(), ConfigError> {
-    at_least("thresholds.fresh_ms", policy.fresh_ms, 1)?;
-    at_least("thresholds.pong_budget_ms", policy.pong_budget_ms, 1)?;
-    at_least("thresholds.unreachable_retransmits", u64::from(policy.unreachable_retransmits), 1)?;
-    at_least("thresholds.progress_window_ms", policy.progress_window_ms, 1)?;
-    at_least("thresholds.postmortem_window_ms", policy.postmortem_window_ms, 1)?;
-    // A pass of the sampler costs milliseconds: below this it would run without a break.
-    at_least("thresholds.sample_interval_ms", policy.sample_interval_ms, 20)?;
-    at_least("thresholds.late_tick_ms", policy.late_tick_ms, 1)
-}
-
-fn at_least(name: &str, value: u64, minimum: u64) -> Result<(), ConfigError> {
-    if value < minimum {
-        return Err(ConfigError::Value {
-            name: name.to_owned(),
+/// Whether a number is in the range of its setting.
+fn in_range(key: &str, value: u64) -> Result<(), ConfigError> {
+    match layer::range(key) {
+        Some(range) if !range.contains(&value) => Err(ConfigError::Value {
+            name: key.to_owned(),
             value: value.to_string(),
-            expected: format!("at least {minimum}"),
-        });
+            expected: reference::from_to(&range),
+        }),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 //! The one table of settings, and the page that is made from it.
 
 use std::fmt::Write as _;
+use std::ops::RangeInclusive;
 
+use super::layer;
 use super::{LogFormat, LogLevel, ModeChoice, PolicyName};
 
 /// What a value looks like.
@@ -32,7 +34,7 @@ impl ValueKind {
             Self::Word(words) => format!("one of {}", words.join(", ")),
             Self::Path => "a file name".to_owned(),
             Self::Bool => "true or false".to_owned(),
-            Self::Count8 => "a whole number from 0 to 255".to_owned(),
+            Self::Count8 => "a whole number".to_owned(),
             Self::Milliseconds => "a whole number of milliseconds".to_owned(),
             Self::Bytes => "a whole number of bytes".to_owned(),
         }
@@ -59,6 +61,49 @@ impl Setting {
     #[must_use]
     pub fn variable(&self) -> String {
         format!("ACKBEAT_{}", self.key.replace('.', "_").to_uppercase())
+    }
+
+    /// What its value must be, with its range if it is a number.
+    #[must_use]
+    pub fn expected(&self) -> String {
+        let number = match self.kind {
+            ValueKind::Count8 => "a whole number",
+            ValueKind::Milliseconds => "a whole number of milliseconds",
+            ValueKind::Bytes => "a whole number of bytes",
+            _ => return self.kind.expected(),
+        };
+        match layer::range(self.key) {
+            Some(range) => format!("{number} {}", from_to(&range)),
+            None => number.to_owned(),
+        }
+    }
+
+    /// Whether a value of the YAML file fits it. A number is whole and in its range.
+    #[must_use]
+    pub fn accepts(&self, value: &serde_json::Value) -> bool {
+        let is_in_range = |value: &serde_json::Value| {
+            value
+                .as_u64()
+                .is_some_and(|number| layer::range(self.key).is_none_or(|range| range.contains(&number)))
+        };
+        match self.kind {
+            ValueKind::Ports => value.as_array().is_some_and(|ports| {
+                ports.iter().all(|port| port.as_u64().is_some_and(|port| (1..=65_535).contains(&port)))
+            }),
+            ValueKind::Word(words) => value.as_str().is_some_and(|word| words.contains(&word)),
+            ValueKind::Path => value.as_str().is_some_and(|path| !path.is_empty()),
+            ValueKind::Bool => value.is_boolean(),
+            ValueKind::Count8 | ValueKind::Milliseconds | ValueKind::Bytes => is_in_range(value),
+        }
+    }
+}
+
+/// A range in words.
+#[must_use]
+pub fn from_to(range: &RangeInclusive<u64>) -> String {
+    match *range.end() {
+        u64::MAX => format!("of at least {}", range.start()),
+        end => format!("from {} to {end}", range.start()),
     }
 }
 
@@ -142,7 +187,7 @@ pub const SETTINGS: &[Setting] = &[
     threshold(
         "thresholds.sample_interval_ms",
         ValueKind::Milliseconds,
-        "While something is outstanding, sockets are sampled this often; at least 20.",
+        "While something is outstanding, sockets are sampled this often.",
     ),
     threshold(
         "thresholds.late_tick_ms",
@@ -162,7 +207,7 @@ pub const SETTINGS: &[Setting] = &[
         flag: None,
         kind: ValueKind::Bytes,
         default: "268435456",
-        meaning: "The recording stops at this size; what no longer fits is counted. At least 4096.",
+        meaning: "The recording stops at this size; what no longer fits is counted.",
     },
     Setting {
         key: "log.level",
@@ -241,6 +286,9 @@ pub fn render() -> String {
          Every setting is a key of the YAML file (`--config FILE` or `ACKBEAT_CONFIG`), an environment variable, and in part a\n\
          flag. The command line is stronger than the environment, the environment than the file, the file than the default.\n\
          An unknown key or an unknown `ACKBEAT_` variable stops the start with exit code 2 and its name.\n\n\
+         Exit codes: 0 done; 1 an unexpected failure of the system (standard output that cannot be written, an exporter that\n\
+         cannot be built, a source of evidence that broke), told on standard error; 2 bad usage or configuration; 3 missing\n\
+         privilege or kernel feature.\n\n\
          This page is written from `src/config/reference.rs`; a test holds both together\n\
          (`UPDATE_REFERENCE=1 cargo test -p ackbeat config` writes it anew).\n\n",
     );
@@ -253,7 +301,7 @@ pub fn render() -> String {
             setting.key,
             setting.variable(),
             flag,
-            setting.kind.expected(),
+            setting.expected(),
             setting.default,
             setting.meaning
         );

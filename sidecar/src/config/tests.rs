@@ -5,7 +5,7 @@ use super::reference::{SETTINGS, render};
 use super::*;
 
 fn from_yaml(text: &str) -> Result<Layer, ConfigError> {
-    layer::parse(text, Path::new("ackbeat.yaml"))
+    file::parse(text, Path::new("ackbeat.yaml"))
 }
 
 fn no_environment() -> Environment {
@@ -31,22 +31,96 @@ fn an_unknown_key_is_refused_by_name_and_line() {
 
 #[test]
 fn a_wrong_value_is_refused_by_name() {
-    for (text, named) in [
-        ("mode: turbo\n", "turbo"),
-        ("ports: [70000]\n", "\"ports\""),
-        ("ports:\n- 1\n- 70000\n", "\"ports\""),
-        ("thresholds: {fresh_ms: soon}\n", "\"thresholds\""),
-        ("thresholds:\n  # a word\n  fresh_ms: soon\n", "\"thresholds.fresh_ms\""),
-        ("mode: ebpf\nshutdown:\n  drain_ms: -1\n", "\"shutdown.drain_ms\""),
+    for (text, key, expected) in [
+        ("mode: turbo\n", "mode", "\"turbo\" is not one of auto, ebpf, sock-diag"),
+        ("ports: [70000]\n", "ports", "a list of ports from 1 to 65535"),
+        ("ports:\n- 1\n- 70000\n", "ports", "a list of ports from 1 to 65535"),
+        ("ports: 80\n", "ports", "80 is not a list of ports from 1 to 65535"),
+        (
+            "thresholds: {fresh_ms: soon}\n",
+            "thresholds.fresh_ms",
+            "\"soon\" is not a whole number of milliseconds",
+        ),
+        (
+            "thresholds:\n  # a word\n  fresh_ms: soon\n",
+            "thresholds.fresh_ms",
+            "a whole number of milliseconds",
+        ),
+        ("thresholds: 5\n", "thresholds", "5 is not a mapping of settings"),
+        (
+            "mode: ebpf\nshutdown:\n  drain_ms: -1\n",
+            "shutdown.drain_ms",
+            "-1 is not a whole number of milliseconds",
+        ),
+        (
+            "thresholds: {unreachable_retransmits: 256}\n",
+            "thresholds.unreachable_retransmits",
+            "from 1 to 255",
+        ),
+        ("export: {own_spans: 3}\n", "export.own_spans", "3 is not true or false"),
+        ("log: [info]\n", "log", "is not a mapping of settings"),
     ] {
         let message = from_yaml(text).unwrap_err().to_string();
-        assert!(message.contains(named), "{text:?}: {message}");
+        assert!(message.contains(&format!("key \"{key}\": ")), "{text:?}: {message}");
+        assert!(message.contains(expected), "{text:?}: {message}");
+        assert!(message.contains("line "), "{text:?}: {message}");
     }
-    let zero = from_yaml("ports: []\n").unwrap();
-    assert!(Settings::resolve(zero).unwrap_err().to_string().starts_with("ports"));
-    let fast_sampler = from_yaml("thresholds: {sample_interval_ms: 1}\n").unwrap();
-    let message = Settings::resolve(fast_sampler).unwrap_err().to_string();
-    assert!(message.contains("thresholds.sample_interval_ms"), "{message}");
+    for (text, named) in [
+        ("ports: []\n", "ports"),
+        ("recording: {file: ''}\n", "recording.file"),
+        ("recording: {max_bytes: 4095}\n", "recording.max_bytes"),
+        ("thresholds: {sample_interval_ms: 1}\n", "thresholds.sample_interval_ms"),
+        ("shutdown: {flush_ms: 86400001}\n", "shutdown.flush_ms"),
+    ] {
+        let message = Settings::resolve(from_yaml(text).unwrap()).unwrap_err().to_string();
+        assert!(message.starts_with(&format!("{named}: ")), "{text:?}: {message}");
+    }
+}
+
+#[test]
+fn a_file_that_is_no_mapping_is_told_without_a_librarys_words() {
+    for text in ["- 80\n- 90\n", "just a word\n", "7\n"] {
+        let message = from_yaml(text).unwrap_err().to_string();
+        assert!(message.contains("not a mapping of settings"), "{text:?}: {message}");
+    }
+    let message = from_yaml("mode: ebpf\npolicy: fast\nmode: auto\n").unwrap_err().to_string();
+    assert!(message.ends_with("line 3, column 1: key \"mode\" stands twice"), "{message}");
+    let message = from_yaml("mode: [ebpf\n").unwrap_err().to_string();
+    assert!(message.contains("ackbeat.yaml"), "{message}");
+}
+
+#[test]
+fn every_threshold_has_an_upper_bound() {
+    for setting in SETTINGS.iter().filter(|setting| setting.key.starts_with("thresholds.")) {
+        let (_, name) = setting.key.split_once('.').unwrap();
+        let end = *ThresholdsLayer::range(name).unwrap().end();
+        for (value, fits) in [(end, true), (end.saturating_add(1), false)] {
+            let environment = Environment::from_variables([(setting.variable(), value.to_string())]);
+            let loaded = Settings::load(Layer::default(), None, &environment);
+            assert_eq!(loaded.is_ok(), fits, "{} = {value}", setting.key);
+            let written =
+                from_yaml(&format!("thresholds: {{{name}: {value}}}\n")).and_then(Settings::resolve);
+            assert_eq!(written.is_ok(), fits, "{} = {value}", setting.key);
+            if let (Err(from_environment), Err(from_file)) = (loaded, written) {
+                assert!(from_environment.to_string().contains(&setting.variable()), "{from_environment}");
+                assert!(from_file.to_string().contains(setting.key), "{from_file}");
+            }
+        }
+    }
+    for policy in [Policy::default_policy(), Policy::fast_policy()] {
+        assert_eq!(ThresholdsLayer::check(&policy), Ok(()));
+    }
+    let endless = Policy { silent_after_ms: u64::MAX, ..Policy::default_policy() };
+    let message = ThresholdsLayer::check(&endless).unwrap_err().to_string();
+    assert_eq!(message, format!("thresholds.silent_after_ms: {} is not from 0 to 86400000", u64::MAX));
+}
+
+#[test]
+fn a_file_without_an_end_is_not_read_to_its_end() {
+    let message = Settings::load(Layer::default(), Some(Path::new("/dev/zero")), &no_environment())
+        .unwrap_err()
+        .to_string();
+    assert!(message.contains("/dev/zero") && message.contains("1048576 bytes"), "{message}");
 }
 
 #[test]
@@ -144,6 +218,7 @@ fn every_setting_can_come_from_the_environment() {
             reference::ValueKind::Word(words) => words[0],
             reference::ValueKind::Bool => "true",
             reference::ValueKind::Path => "/tmp/x",
+            reference::ValueKind::Bytes => "8192",
             _ => "77",
         };
         let environment = Environment::from_variables([(setting.variable(), value)]);

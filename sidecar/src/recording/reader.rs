@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use ackbeat_liveness::Input;
 
 use super::{FORMAT, Header, Line, Mark};
+use crate::config::ThresholdsLayer;
 
 /// Longest line that is read, in bytes; inputs are far below.
 const LINE_MAX_BYTES: usize = 1024 * 1024;
@@ -83,6 +84,7 @@ impl Reader {
                 reader.header.ackbeat_recording
             )));
         }
+        ThresholdsLayer::check(&reader.header.thresholds).map_err(|error| reader.bad(error.to_string()))?;
         Ok(reader)
     }
 

@@ -112,6 +112,10 @@ fn a_bad_line_is_named_by_its_number() {
     let newer = header_line().replace("\"ackbeat_recording\":1", "\"ackbeat_recording\":99");
     let message = read(&newer).unwrap_err().to_string();
     assert!(message.contains("format 99"), "{message}");
+    let mut endless = header();
+    endless.thresholds.fresh_ms = u64::MAX;
+    let message = read(&serde_json::to_string(&endless).unwrap()).unwrap_err().to_string();
+    assert!(message.contains("thresholds.fresh_ms") && message.contains("86400000"), "{message}");
     assert!(read("").unwrap_err().to_string().contains("empty"));
     assert!(read("not a recording").unwrap_err().to_string().contains("line 1"));
 }
