@@ -50,14 +50,14 @@ pub(crate) fn lifecycle(ctx: BtfTracePointContext) -> i32 {
     let old_state = ctx.arg::<i32>(1) as u8;
     let new_state = ctx.arg::<i32>(2) as u8;
     // SAFETY: `tcp` is a `struct tcp_sock`.
-    unsafe { handle(tcp, old_state, new_state) };
+    unsafe { handle(&ctx, tcp, old_state, new_state) };
     0
 }
 
 /// # Safety
 /// `tcp` is a `struct tcp_sock`, as the verifier knows.
 #[inline(always)]
-unsafe fn handle(tcp: *const c_void, old_state: u8, new_state: u8) {
+unsafe fn handle(ctx: &BtfTracePointContext, tcp: *const c_void, old_state: u8, new_state: u8) {
     // SAFETY: passed on to the caller.
     let (key, cookie) = unsafe { (flow::key(tcp), flow::cookie(tcp)) };
     let opens = old_state == TCP_SYN_RECV && new_state == TCP_ESTABLISHED;
@@ -83,6 +83,7 @@ unsafe fn handle(tcp: *const c_void, old_state: u8, new_state: u8) {
     } else if flow::tracked(&key, cookie).is_none() {
         return;
     }
+    aya_log_ebpf::debug!(ctx, "socket {}: state {} to {}", cookie, old_state, new_state);
     if let Some(mut entry) = reserve::<Lifecycle>() {
         let record = entry.as_mut_ptr();
         // SAFETY: the ring gave room for one record, and every member of it is written here. The helpers write no

@@ -25,19 +25,25 @@ pub(crate) fn send_reset(ctx: BtfTracePointContext) -> i32 {
     let segment: *const c_void = ctx.arg(1);
     // The argument does not exist before Linux 6.10; there this read is dead code, which the verifier removes.
     let reason = if send_reset_has_reason() { Some(ctx.arg::<u32>(2)) } else { None };
-    report(sk, Direction::Egress, !segment.is_null(), reason);
+    report(&ctx, sk, Direction::Egress, !segment.is_null(), reason);
     0
 }
 
 /// The peer's reset arrived.
 #[btf_tracepoint(function = "tcp_receive_reset")]
 pub(crate) fn receive_reset(ctx: BtfTracePointContext) -> i32 {
-    report(ctx.arg(0), Direction::Ingress, false, None);
+    report(&ctx, ctx.arg(0), Direction::Ingress, false, None);
     0
 }
 
 #[inline(always)]
-fn report(sk: *const c_void, direction: Direction, answers_segment: bool, reason: Option<u32>) {
+fn report(
+    ctx: &BtfTracePointContext,
+    sk: *const c_void,
+    direction: Direction,
+    answers_segment: bool,
+    reason: Option<u32>,
+) {
     // Null where no socket wanted the segment. A request or a time-wait socket converts to null: those have no cookie
     // that anybody knows.
     // SAFETY: the first argument of both tracepoints is a `struct sock` or null.
@@ -55,6 +61,7 @@ fn report(sk: *const c_void, direction: Direction, answers_segment: bool, reason
     if state == TCP_LISTEN || unsafe { !watched(flow::local_port(tcp)) } {
         return;
     }
+    aya_log_ebpf::debug!(ctx, "reset: direction {} in state {}", direction.number(), state);
     let Some(mut entry) = reserve::<Reset>() else { return };
     let record = entry.as_mut_ptr();
     // SAFETY: the ring gave room for one record, and every member of it is written here; `tcp` is a

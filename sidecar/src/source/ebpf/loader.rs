@@ -14,6 +14,7 @@ use aya::{
 };
 
 use super::{
+    debug_log,
     error::{LoadError, Step},
     kernel_types::KernelTypes,
     object::names,
@@ -135,6 +136,7 @@ pub(super) fn prepare(
         })
         .flat_map(u32::to_ne_bytes)
         .collect();
+    let log_level = debug_log::level();
     let ebpf = EbpfLoader::new()
         // The programs have no CO-RE relocations (rustc emits none); the places are in `MEMBERS`.
         .btf(None)
@@ -143,6 +145,7 @@ pub(super) fn prepare(
         .override_global(names::SEND_RESET_HAS_REASON, &has_reason, true)
         .override_global(names::AVAILABLE, &available, true)
         .override_global(names::MEMBERS, members.as_slice(), true)
+        .override_global(aya_log::LEVEL, &log_level, true)
         .map_max_entries(names::EVENTS, options.ring_bytes)
         .map_max_entries(names::FLOWS, options.flows_max)
         .map_max_entries(names::RETRANSMITS, options.flows_max)

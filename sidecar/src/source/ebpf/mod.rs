@@ -9,11 +9,13 @@
 //! | `interfaces` | attaches the wire parser to every interface |
 //! | `reader` | [`EbpfSource`]: the ring buffer and the sampler |
 //! | `convert`, `upgrade`, `clock` | records to the engine's words |
+//! | `debug_log` | what the programs say of themselves, for debugging |
 //! | `probe` | what this kernel and these privileges allow, for `ackbeat check` |
 //! | `error` | why something failed, and the fix |
 
 pub mod clock;
 pub mod convert;
+pub mod debug_log;
 pub mod error;
 pub mod interfaces;
 pub mod kernel_types;

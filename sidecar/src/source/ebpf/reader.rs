@@ -13,6 +13,7 @@ use tokio::io::{Interest, unix::AsyncFd};
 use super::{
     clock::{self, JiffiesClock},
     convert::{self, Meaning},
+    debug_log::DebugLog,
     error::{LoadError, MissingSignal, chain},
     interfaces::Interfaces,
     kernel_types::KernelTypes,
@@ -49,6 +50,7 @@ pub struct EbpfSource {
     written: Vec<u8>,
     missing: Vec<MissingSignal>,
     self_test: SelfTest,
+    debug_log: DebugLog,
 }
 
 impl EbpfSource {
@@ -71,6 +73,7 @@ impl EbpfSource {
         let types = KernelTypes::of_running_kernel()?;
         let clock = JiffiesClock::of_running_kernel()?;
         let mut prepared = loader::prepare(object, &types, options)?;
+        let debug_log = DebugLog::start(&mut prepared.ebpf)?;
         let mut missing: Vec<MissingSignal> = types.missing_members().collect();
         let stage = Stage::bind();
         if let Ok(stage) = &stage {
@@ -142,6 +145,7 @@ impl EbpfSource {
             written: Vec::new(),
             missing,
             self_test,
+            debug_log,
         })
     }
 
@@ -314,6 +318,7 @@ impl Source for EbpfSource {
         }
         self.more = taken == limit;
         self.tell_losses(inputs);
+        self.debug_log.flush();
         Ok(self.more)
     }
 
