@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::source::Ports;
-use crate::source::ebpf::error::missing_capabilities;
+pub use crate::source::ebpf::MissingKind;
 use crate::source::ebpf::{self, Outcome};
 use crate::source::sock_diag::SockDiagSource;
 
@@ -40,15 +40,6 @@ pub struct Missing {
     pub fix: String,
 }
 
-/// What kind of thing is missing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MissingKind {
-    /// A privilege that whoever deploys can grant.
-    Privilege,
-    /// Something that this kernel, or this build, does not have.
-    Feature,
-}
-
 /// Everything that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Findings(pub Vec<Finding>);
@@ -59,12 +50,7 @@ impl Findings {
     /// It needs a tokio runtime around the call.
     #[must_use]
     pub fn gather() -> Self {
-        // The kernel answers EPERM to much that is no privilege of the pod (seccomp, lockdown): only where the process
-        // itself lacks a capability is what fails a matter of privileges.
-        let kind =
-            if missing_capabilities().is_empty() { MissingKind::Feature } else { MissingKind::Privilege };
-        let mut findings: Vec<Finding> =
-            ebpf::probe().into_iter().map(|probe| of_probe(probe, kind)).collect();
+        let mut findings: Vec<Finding> = ebpf::probe().into_iter().map(of_probe).collect();
         findings.push(sock_diag_finding());
         Self(findings)
     }
@@ -78,7 +64,12 @@ impl Findings {
     /// Whether a privilege is missing, which whoever deploys can grant.
     #[must_use]
     pub fn lack_privilege(&self) -> bool {
-        self.missing_for(Purpose::Ebpf).any(|missing| missing.kind == MissingKind::Privilege)
+        self.0
+            .iter()
+            // Without what is not required `run` starts all the same.
+            .filter(|finding| finding.purpose == Purpose::Ebpf && finding.is_required)
+            .filter_map(|finding| finding.missing.as_ref())
+            .any(|missing| missing.kind == MissingKind::Privilege)
     }
 
     /// Whether `auto` may fall back to `sock-diag`: no privilege is missing, only what nobody can grant.
@@ -142,11 +133,11 @@ fn sock_diag_finding() -> Finding {
     }
 }
 
-fn of_probe(probe: ebpf::Probe, kind: MissingKind) -> Finding {
+fn of_probe(probe: ebpf::Probe) -> Finding {
     let missing = match probe.outcome {
         Outcome::Works => None,
-        Outcome::Missing { reason, fix } => Some(Missing { kind, reason, fix }),
-        Outcome::NotTried { after } => {
+        Outcome::Missing { reason, fix, kind } => Some(Missing { kind, reason, fix }),
+        Outcome::NotTried { after, kind } => {
             Some(Missing { kind, reason: format!("not tried: {after} came before it"), fix: String::new() })
         }
     };

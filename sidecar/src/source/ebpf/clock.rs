@@ -3,7 +3,7 @@
 use ackbeat_liveness::Timestamp;
 use nix::time::{ClockId, clock_getres, clock_gettime};
 
-use super::error::LoadError;
+use super::error::{LoadError, MissingKind};
 
 /// Nanoseconds of a second.
 const SECOND_NS: u64 = 1_000_000_000;
@@ -31,6 +31,7 @@ impl JiffiesClock {
             step: "asking for the length of the kernel's tick",
             cause: format!("the resolution of CLOCK_MONOTONIC_COARSE is {resolution}"),
             fix: "report the kernel version and the value of CONFIG_HZ".to_owned(),
+            kind: MissingKind::Feature,
         })
     }
 

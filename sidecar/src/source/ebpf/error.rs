@@ -2,7 +2,7 @@
 
 use std::{fmt, fs, io};
 
-use aya::programs::ProgramError;
+use aya::{EbpfError, maps::MapError, programs::ProgramError};
 
 /// A signal that this kernel, or these privileges, do not give.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +45,26 @@ impl fmt::Display for Step {
     }
 }
 
+/// What kind of thing is missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MissingKind {
+    /// A privilege that whoever deploys can grant: a capability, or what withholds it from a process that has it (a user
+    /// namespace, a seccomp profile, a security module, kernel lockdown).
+    Privilege,
+    /// Something that this kernel, or this build, does not have.
+    Feature,
+}
+
+impl MissingKind {
+    /// The kernel answers EPERM and EACCES to who may not, and something else to what it cannot.
+    pub(super) fn of(error: Option<&io::Error>) -> Self {
+        match error.and_then(io::Error::raw_os_error) {
+            Some(libc::EPERM | libc::EACCES) => Self::Privilege,
+            _ => Self::Feature,
+        }
+    }
+}
+
 /// A source of evidence did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
@@ -70,6 +90,8 @@ pub enum LoadError {
         cause: String,
         /// What to do about it.
         fix: String,
+        /// Whether whoever deploys can grant what is missing.
+        kind: MissingKind,
     },
     /// Something that is not a program of its own: the object, a map, the network namespace, the reader.
     #[error("{step} failed: {cause}; {fix}")]
@@ -80,6 +102,8 @@ pub enum LoadError {
         cause: String,
         /// What to do about it.
         fix: String,
+        /// Whether whoever deploys can grant what is missing.
+        kind: MissingKind,
     },
     /// One kernel program.
     #[error("kernel program {program}: {step} failed: {cause}; {fix}{}", log_suffix(verifier_log.as_deref()))]
@@ -92,6 +116,8 @@ pub enum LoadError {
         cause: String,
         /// What to do about it.
         fix: String,
+        /// Whether whoever deploys can grant what is missing.
+        kind: MissingKind,
         /// End of the verifier's log, where the kernel refused the program itself.
         verifier_log: Option<String>,
     },
@@ -117,9 +143,38 @@ impl LoadError {
         }
     }
 
+    /// Whether whoever deploys can grant what is missing, or nobody can.
+    #[must_use]
+    pub const fn kind(&self) -> MissingKind {
+        match self {
+            Self::Types { kind, .. } | Self::Preparation { kind, .. } | Self::Program { kind, .. } => *kind,
+            Self::NoObject | Self::OtherAbi { .. } | Self::Blind { .. } => MissingKind::Feature,
+        }
+    }
+
     /// A failed step that is not about one program.
     pub(super) fn preparation(step: &'static str, cause: &(dyn std::error::Error + 'static)) -> Self {
-        Self::Preparation { step, fix: fix_for(io_error_of(cause)), cause: chain(cause) }
+        let io_error = io_error_of(cause);
+        Self::Preparation {
+            step,
+            fix: fix_for(io_error),
+            kind: MissingKind::of(io_error),
+            cause: chain(cause),
+        }
+    }
+
+    /// The object's maps could not be made.
+    pub(super) fn maps(cause: &EbpfError) -> Self {
+        let mut error = Self::preparation("making the kernel programs' maps", cause);
+        // Which map is tried first changes from run to run, and all of them are refused alike.
+        if let (
+            Self::Preparation { cause, .. },
+            EbpfError::MapError(MapError::CreateError { io_error, .. }),
+        ) = (&mut error, cause)
+        {
+            *cause = format!("the kernel refused to make a map: {io_error}");
+        }
+        error
     }
 
     /// A failed step of one program.
@@ -142,8 +197,21 @@ impl LoadError {
             ProgramError::IOError(io_error) => fix_for(Some(io_error)),
             other => fix_for(io_error_of(other)),
         };
-        Self::Program { program, step, cause: text, fix, verifier_log }
+        let kind = match cause {
+            ProgramError::LoadError { io_error, .. } => of_refusal(io_error, verifier_log.is_some()),
+            ProgramError::IOError(io_error) => MissingKind::of(Some(io_error)),
+            other => MissingKind::of(io_error_of(other)),
+        };
+        Self::Program { program, step, cause: text, fix, kind, verifier_log }
     }
+}
+
+/// Whether a program was refused to this process, or by the verifier, which says EACCES too but leaves a log.
+fn of_refusal(error: &io::Error, has_log: bool) -> MissingKind {
+    if has_log && error.raw_os_error() != Some(libc::EPERM) {
+        return MissingKind::Feature;
+    }
+    MissingKind::of(Some(error))
 }
 
 /// Lines of the verifier's log that are shown: the refusal stands at its end.
@@ -202,12 +270,31 @@ fn permission_fix() -> String {
     if !missing.is_empty() {
         return format!("add the missing capabilities to the container: {}", missing.join(", "));
     }
+    if in_user_namespace() {
+        return format!(
+            "the capabilities are those of a user namespace ({UID_MAP} is not the full identity map), and bpf(2) asks for \
+             them in the initial one: run it outside (Kubernetes: hostUsers: true; no rootless container runtime)"
+        );
+    }
     if lockdown_forbids() {
         return "the kernel is locked down for confidentiality, which forbids this; boot without lockdown=confidentiality"
             .to_owned();
     }
     "all capabilities are there: let the seccomp profile or the security module (AppArmor, SELinux) allow bpf(2)"
         .to_owned()
+}
+
+/// How user ids of this process's user namespace map to those of the parent (user_namespaces(7)).
+const UID_MAP: &str = "/proc/self/uid_map";
+
+/// Whether this process is in a user namespace other than the initial one. What cannot be read says nothing.
+fn in_user_namespace() -> bool {
+    fs::read_to_string(UID_MAP).is_ok_and(|text| !is_identity_map(&text))
+}
+
+/// `0 0 4294967295`: every id is itself, as in the initial user namespace.
+fn is_identity_map(text: &str) -> bool {
+    text.split_whitespace().eq(["0", "0", "4294967295"])
 }
 
 /// Whether the kernel is locked down so far that programs may not read kernel memory.
@@ -252,6 +339,50 @@ mod tests {
         assert_eq!(missing_from(1 << 12 | 1 << 38 | 1 << 39), Vec::<&str>::new());
         assert_eq!(missing_from(1 << CAP_SYS_ADMIN), ["CAP_NET_ADMIN"]);
         assert_eq!(missing_from(1 << 12 | 1 << 39), ["CAP_PERFMON"]);
+    }
+
+    #[test]
+    fn the_initial_user_namespace_maps_every_id_to_itself() {
+        assert!(is_identity_map("         0          0 4294967295\n"));
+        assert!(!is_identity_map("         0       1000          1\n"));
+        assert!(!is_identity_map("0 0 1000\n1000 1001 64536\n"));
+        assert!(!is_identity_map(""));
+    }
+
+    #[test]
+    fn a_refusal_is_a_privilege_and_an_inability_is_a_feature() {
+        let os_error = io::Error::from_raw_os_error;
+        for (errno, kind) in [
+            (libc::EPERM, MissingKind::Privilege),
+            (libc::EACCES, MissingKind::Privilege),
+            (libc::ENOSYS, MissingKind::Feature),
+            (libc::EINVAL, MissingKind::Feature),
+            (libc::ENOENT, MissingKind::Feature),
+        ] {
+            let program = ProgramError::IOError(os_error(errno));
+            assert_eq!(LoadError::program("lifecycle", Step::Load, &program).kind(), kind, "{errno}");
+            assert_eq!(LoadError::preparation("opening", &os_error(errno)).kind(), kind, "{errno}");
+            let map = |name: &str| {
+                LoadError::maps(&EbpfError::MapError(MapError::CreateError {
+                    name: name.to_owned(),
+                    io_error: os_error(errno),
+                }))
+            };
+            assert_eq!(map("FLOWS").kind(), kind, "{errno}");
+            assert_eq!(map("FLOWS").to_string(), map("EVENTS").to_string(), "it is the same from run to run");
+        }
+        assert_eq!(LoadError::NoObject.kind(), MissingKind::Feature);
+    }
+
+    #[test]
+    fn what_the_verifier_refuses_is_no_privilege() {
+        let refusal = |errno, has_log| of_refusal(&io::Error::from_raw_os_error(errno), has_log);
+        assert_eq!(refusal(libc::EACCES, true), MissingKind::Feature);
+        assert_eq!(refusal(libc::EINVAL, true), MissingKind::Feature);
+        assert_eq!(refusal(libc::EACCES, false), MissingKind::Privilege);
+        // What a process may not (reading kernel memory, say) is refused with EPERM, with or without a log.
+        assert_eq!(refusal(libc::EPERM, true), MissingKind::Privilege);
+        assert_eq!(refusal(libc::EPERM, false), MissingKind::Privilege);
     }
 
     #[test]

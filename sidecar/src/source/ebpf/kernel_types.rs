@@ -5,7 +5,7 @@ use std::path::Path;
 use ackbeat_abi::{MEMBER_COUNT, Member, MemberLocation};
 use btf_rs::{Btf, BtfType, Struct, Type};
 
-use super::error::{LoadError, MissingSignal};
+use super::error::{LoadError, MissingKind, MissingSignal};
 
 /// Where the kernel shows its own type information (`CONFIG_DEBUG_INFO_BTF`, Linux 5.4).
 pub const KERNEL_BTF: &str = "/sys/kernel/btf/vmlinux";
@@ -48,6 +48,10 @@ impl KernelTypes {
             cause: format!("{KERNEL_BTF}: {error}"),
             fix: "use a kernel that is built with CONFIG_DEBUG_INFO_BTF=y, and let /sys be visible in the container"
                 .to_owned(),
+            kind: match error {
+                btf_rs::Error::IO(cause) => MissingKind::of(Some(&cause)),
+                _ => MissingKind::Feature,
+            },
         })?;
         Self::from_btf(&btf)
     }
@@ -66,6 +70,7 @@ impl KernelTypes {
                     cause: format!("struct {} has no member {}", member.struct_name(), member.path()),
                     fix: "report the kernel version: this member was renamed, and nothing works without it"
                         .to_owned(),
+                    kind: MissingKind::Feature,
                 });
             }
         }

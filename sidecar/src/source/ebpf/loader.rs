@@ -15,7 +15,7 @@ use aya::{
 
 use super::{
     debug_log,
-    error::{LoadError, Step},
+    error::{LoadError, MissingKind, Step},
     kernel_types::KernelTypes,
     object::names,
 };
@@ -123,6 +123,7 @@ pub(super) fn prepare(
     let btf = Btf::from_sys_fs().map_err(|error| LoadError::Types {
         cause: error.to_string(),
         fix: "use a kernel that is built with CONFIG_DEBUG_INFO_BTF=y".to_owned(),
+        kind: MissingKind::Feature,
     })?;
     let inode = network_namespace_inode()?;
     let watch_all = u8::from(options.ports == Ports::Listening);
@@ -150,7 +151,7 @@ pub(super) fn prepare(
         .map_max_entries(names::FLOWS, options.flows_max)
         .map_max_entries(names::RETRANSMITS, options.flows_max)
         .load(object)
-        .map_err(|error: EbpfError| LoadError::preparation("making the kernel programs' maps", &error))?;
+        .map_err(|error: EbpfError| LoadError::maps(&error))?;
     let mut prepared = Prepared { ebpf, btf };
     prepared.check_abi()?;
     if let Ports::Listed(ports) = &options.ports {
@@ -229,6 +230,7 @@ fn find<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut Program, L
         step: Step::Find,
         cause: "the object has no program of this name".to_owned(),
         fix: "run `cargo xtask build`".to_owned(),
+        kind: MissingKind::Feature,
         verifier_log: None,
     })
 }
@@ -238,6 +240,7 @@ fn missing_map(step: &'static str, name: &'static str) -> LoadError {
         step,
         cause: format!("the object has no map {name}"),
         fix: "run `cargo xtask build`".to_owned(),
+        kind: MissingKind::Feature,
     }
 }
 

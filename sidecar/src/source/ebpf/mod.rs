@@ -26,7 +26,7 @@ mod reader;
 mod selftest;
 mod upgrade;
 
-pub use error::{LoadError, MissingSignal, Step};
+pub use error::{LoadError, MissingKind, MissingSignal, Step};
 pub use loader::EbpfOptions;
 pub use probe::{Outcome, Probe, probe};
 pub use reader::EbpfSource;

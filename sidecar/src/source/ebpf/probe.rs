@@ -2,7 +2,7 @@
 
 use super::{
     EbpfOptions,
-    error::{LoadError, chain, lockdown_forbids, missing_capabilities},
+    error::{LoadError, MissingKind, chain, lockdown_forbids, missing_capabilities},
     interfaces::Interfaces,
     kernel_types::KernelTypes,
     loader::{Hook, PROGRAMS, Prepared, ProgramSpec, pass, prepare},
@@ -21,11 +21,15 @@ pub enum Outcome {
         reason: String,
         /// What to do about it.
         fix: String,
+        /// Whether whoever deploys can grant it.
+        kind: MissingKind,
     },
     /// Something before it failed, so it was not tried.
     NotTried {
         /// What failed.
         after: &'static str,
+        /// What kind of thing that was.
+        kind: MissingKind,
     },
 }
 
@@ -62,18 +66,17 @@ pub fn probe() -> Vec<Probe> {
     probes.push(Probe::new(OBJECT, true, outcome(object.as_ref().map(|_| ()))));
     let types = KernelTypes::of_running_kernel();
     probes.push(Probe::new(TYPES, true, outcome(types.as_ref().map(|_| ()))));
-    let (Ok(object), Ok(types)) = (object, types) else {
-        let after = if object::embedded().is_none() { OBJECT } else { TYPES };
-        probes.push(Probe::new(MAPS, true, Outcome::NotTried { after }));
-        not_tried(&mut probes, after);
-        return probes;
+    let (object, types) = match (object, types) {
+        (Ok(object), Ok(types)) => (object, types),
+        (Err(error), _) => return without(probes, OBJECT, error.kind()),
+        (_, Err(error)) => return without(probes, TYPES, error.kind()),
     };
     // Listed with no port: programs that are attached for a moment see nothing.
     let options = EbpfOptions { ring_bytes: 4096, ..EbpfOptions::new(Ports::Listed(Vec::new())) };
     match prepare(object, &types, &options) {
         Err(error) => {
             probes.push(Probe::new(MAPS, true, outcome(Err(&error))));
-            not_tried(&mut probes, MAPS);
+            not_tried(&mut probes, MAPS, error.kind());
         }
         Ok(mut prepared) => {
             probes.push(Probe::new(MAPS, true, Outcome::Works));
@@ -87,9 +90,17 @@ pub fn probe() -> Vec<Probe> {
     probes
 }
 
-fn not_tried(probes: &mut Vec<Probe>, after: &'static str) {
-    probes.extend(PROGRAMS.map(|spec| Probe::new(spec.name, spec.required, Outcome::NotTried { after })));
-    probes.push(Probe::new(WIRE, false, Outcome::NotTried { after }));
+/// The probes, where nothing could be made.
+fn without(mut probes: Vec<Probe>, after: &'static str, kind: MissingKind) -> Vec<Probe> {
+    probes.push(Probe::new(MAPS, true, Outcome::NotTried { after, kind }));
+    not_tried(&mut probes, after, kind);
+    probes
+}
+
+fn not_tried(probes: &mut Vec<Probe>, after: &'static str, kind: MissingKind) {
+    probes
+        .extend(PROGRAMS.map(|spec| Probe::new(spec.name, spec.required, Outcome::NotTried { after, kind })));
+    probes.push(Probe::new(WIRE, false, Outcome::NotTried { after, kind }));
 }
 
 fn try_wire(prepared: &mut Prepared) -> Outcome {
@@ -100,7 +111,9 @@ fn try_wire(prepared: &mut Prepared) -> Outcome {
         } else {
             format!("add {} to the container's securityContext.capabilities.add", lacking.join(", "))
         };
-        Outcome::Missing { reason, fix }
+        // Nothing depends on it, so it does not decide whether a privilege is missing.
+        let kind = if lacking.is_empty() { MissingKind::Feature } else { MissingKind::Privilege };
+        Outcome::Missing { reason, fix, kind }
     };
     // The news of interfaces come over a socket that a runtime watches; one that is never run is enough here.
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_io().build() {
@@ -128,13 +141,14 @@ fn try_program(prepared: &mut Prepared, spec: ProgramSpec) -> Result<(), LoadErr
 fn outcome(result: Result<(), &LoadError>) -> Outcome {
     match result {
         Ok(()) => Outcome::Works,
-        Err(LoadError::Program { cause, step, fix, .. }) => {
-            Outcome::Missing { reason: format!("{step} failed: {cause}"), fix: fix.clone() }
+        Err(error) => {
+            let reason = match error {
+                LoadError::Program { cause, step, .. } => format!("{step} failed: {cause}"),
+                LoadError::Types { cause, .. } | LoadError::Preparation { cause, .. } => cause.clone(),
+                error => error.to_string(),
+            };
+            Outcome::Missing { reason, fix: error.fix().to_owned(), kind: error.kind() }
         }
-        Err(LoadError::Types { cause, fix } | LoadError::Preparation { cause, fix, .. }) => {
-            Outcome::Missing { reason: cause.clone(), fix: fix.clone() }
-        }
-        Err(error) => Outcome::Missing { reason: error.to_string(), fix: error.fix().to_owned() },
     }
 }
 
@@ -147,6 +161,7 @@ fn capabilities() -> Outcome {
     Outcome::Missing {
         reason: format!("this process lacks {names}"),
         fix: format!("add {names} to the container's securityContext.capabilities.add"),
+        kind: MissingKind::Privilege,
     }
 }
 
@@ -155,6 +170,7 @@ fn lockdown() -> Outcome {
         return Outcome::Missing {
             reason: "the kernel is locked down for confidentiality".to_owned(),
             fix: "boot without lockdown=confidentiality".to_owned(),
+            kind: MissingKind::Privilege,
         };
     }
     Outcome::Works

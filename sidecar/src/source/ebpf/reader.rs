@@ -14,7 +14,7 @@ use super::{
     clock::{self, JiffiesClock},
     convert::{self, Meaning},
     debug_log::DebugLog,
-    error::{LoadError, MissingSignal, chain},
+    error::{LoadError, MissingKind, MissingSignal, chain},
     interfaces::Interfaces,
     kernel_types::KernelTypes,
     loader::{self, EbpfOptions, PROGRAMS, SAMPLE_ALL, SAMPLE_TRACKED},
@@ -68,6 +68,7 @@ impl EbpfSource {
                 step: "registering the ring buffer",
                 cause: "there is no tokio runtime here".to_owned(),
                 fix: "call EbpfSource::load inside a runtime".to_owned(),
+                kind: MissingKind::Feature,
             });
         }
         let types = KernelTypes::of_running_kernel()?;
@@ -207,7 +208,7 @@ impl EbpfSource {
                 self.seen += 1;
                 match meaning {
                     Meaning::Inputs(found) => {
-                        inputs.extend(found.into_iter().map(|input| self.with_sight(input)))
+                        inputs.extend(found.into_iter().map(|input| self.with_sight(input)));
                     }
                     Meaning::Listening { port } => tracing::debug!(port, "listening"),
                     Meaning::ListenerClosed { port } => tracing::debug!(port, "listener closed"),
