@@ -6,6 +6,7 @@
 //! | `kernel_types` | where the running kernel keeps what they read |
 //! | `loader` | loads and attaches each program by itself |
 //! | `selftest` | proves with two loopback connections that every hook sees something |
+//! | `neighbor` | leaves out the self-tests of other ackbeats |
 //! | `interfaces` | attaches the wire parser to every interface |
 //! | `reader` | [`EbpfSource`]: the ring buffer and the sampler |
 //! | `convert`, `upgrade`, `clock` | records to the engine's words |
@@ -20,6 +21,7 @@ pub mod error;
 pub mod interfaces;
 pub mod kernel_types;
 mod loader;
+mod neighbor;
 pub mod object;
 mod probe;
 mod reader;

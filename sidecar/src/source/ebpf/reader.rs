@@ -18,6 +18,7 @@ use super::{
     interfaces::Interfaces,
     kernel_types::KernelTypes,
     loader::{self, EbpfOptions, PROGRAMS, SAMPLE_ALL, SAMPLE_TRACKED},
+    neighbor::Neighbors,
     object,
     selftest::{self, SelfTest, Stage},
 };
@@ -37,6 +38,7 @@ pub struct EbpfSource {
     /// Whether it is attached to interfaces that come later.
     interfaces_followed: bool,
     clock: JiffiesClock,
+    neighbors: Neighbors,
     /// Records that were read before the first drain.
     pending: VecDeque<Record>,
     /// The last drain stopped at its limit, so no wake-up will come for what is left.
@@ -137,6 +139,7 @@ impl EbpfSource {
             interfaces_followed: interfaces.is_some(),
             interfaces,
             clock,
+            neighbors: Neighbors::default(),
             pending: reading.pending,
             more: false,
             seen: reading.seen,
@@ -203,6 +206,10 @@ impl EbpfSource {
 
     /// Hands on one record.
     fn hand_on(&mut self, record: &Record, inputs: &mut Vec<Input>) {
+        if self.neighbors.own(record) {
+            self.seen += 1;
+            return;
+        }
         match convert::record(self.clock, record) {
             Ok(meaning) => {
                 self.seen += 1;

@@ -2,12 +2,15 @@
 //!
 //! A tracepoint whose arguments changed, or a network namespace that is not the pod's, would otherwise fail silently: the
 //! programs load and attach, and nothing ever comes.
+//!
+//! Both connections are closed by the dialling end first, with a FIN, and reset only then: to whoever else watches (another
+//! ackbeat, in any mode) the peer ended them, and nothing looks like a kill. See also [`neighbor`](super::neighbor).
 
 use std::{
     collections::VecDeque,
-    io::{self, ErrorKind, Read, Write},
-    net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream},
-    os::fd::AsFd,
+    io::{self, ErrorKind, Write},
+    net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream},
+    os::fd::{AsFd, BorrowedFd},
     time::{Duration, Instant},
 };
 
@@ -21,6 +24,7 @@ use nix::{
 use super::{
     error::LoadError,
     loader::{LIFECYCLE, RECEIVE_RESET, SAMPLE_TRACKED, SEND_RESET},
+    neighbor::flow,
 };
 
 /// Longest that one step may take. The loopback interface needs well under a millisecond.
@@ -64,16 +68,16 @@ impl Stage {
     /// A connection to itself: the dialling end and the accepted end.
     fn connect(&self) -> io::Result<(TcpStream, TcpStream)> {
         let client = TcpStream::connect_timeout(&self.address, PATIENCE)?;
-        wait_readable(self.listener.as_fd())?;
+        wait(self.listener.as_fd(), PollFlags::POLLIN)?;
         let (server, _) = self.listener.accept()?;
-        server.set_read_timeout(Some(PATIENCE))?;
         Ok((client, server))
     }
 }
 
-fn wait_readable(fd: std::os::fd::BorrowedFd<'_>) -> io::Result<()> {
+/// Waits for an event of a socket; an error and a hang-up end the wait too (poll(2)).
+fn wait(fd: BorrowedFd<'_>, events: PollFlags) -> io::Result<()> {
     let timeout = PollTimeout::try_from(PATIENCE).unwrap_or(PollTimeout::ZERO);
-    match poll(&mut [PollFd::new(fd, PollFlags::POLLIN)], timeout)? {
+    match poll(&mut [PollFd::new(fd, events)], timeout)? {
         0 => Err(io::Error::new(ErrorKind::TimedOut, "nothing came over the loopback interface")),
         _ => Ok(()),
     }
@@ -131,15 +135,7 @@ impl Reading {
 
 /// Whether a record is about the self-test: nobody else has its port meanwhile.
 fn is_own(record: &Record, port: u16) -> bool {
-    let flow = match record {
-        Record::Lifecycle(found) => &found.snapshot.flow,
-        Record::Reset(found) => &found.flow,
-        Record::Frame(found) => &found.flow,
-        Record::Synchronization(found) => &found.flow,
-        Record::Outstanding(found) => &found.flow,
-        Record::UpgradeHead(found) => &found.flow,
-    };
-    flow.local_port == port
+    flow(record).local_port == port
 }
 
 /// Runs the two connections. `sample` makes one pass over the tracked connections.
@@ -182,8 +178,8 @@ pub(super) fn run(
     (outcome, reading)
 }
 
-/// One connection that this side resets because of unread data, one that the other side resets. Returns whether a pass of
-/// the sampler saw the second one.
+/// One connection that the accepting end resets because of unread data, one that the dialling end resets; each after the
+/// dialling end's FIN. Returns whether a pass of the sampler saw the second one.
 fn converse(
     stage: &Stage,
     sample: &mut impl FnMut(&mut Vec<u8>) -> Result<(), LoadError>,
@@ -191,10 +187,10 @@ fn converse(
     let io_reason = |error: io::Error| format!("a connection over the loopback interface failed: {error}");
     let (mut client, server) = stage.connect().map_err(io_reason)?;
     client.write_all(b"x").map_err(io_reason)?;
-    wait_readable(server.as_fd()).map_err(io_reason)?;
+    finish(&client, &server).map_err(io_reason)?;
     drop(server);
     drop(client);
-    let (client, mut server) = stage.connect().map_err(io_reason)?;
+    let (client, server) = stage.connect().map_err(io_reason)?;
     let peer_port = client.local_addr().map_err(io_reason)?.port();
     let mut written = Vec::new();
     sample(&mut written).map_err(|error| error.to_string())?;
@@ -202,13 +198,18 @@ fn converse(
     let sampled = snapshots.any(|found: Snapshot| {
         found.flow.local_port == stage.port() && found.flow.peer_port == peer_port && found.state == 1
     });
+    finish(&client, &server).map_err(io_reason)?;
     let linger = nix::libc::linger { l_onoff: 1, l_linger: 0 };
     setsockopt(&client, sockopt::Linger, &linger).map_err(|error| io_reason(error.into()))?;
     drop(client);
-    // The reset is there when the read says so.
-    match server.read(&mut [0; 1]) {
-        Err(error) if error.kind() == ErrorKind::ConnectionReset => Ok(sampled),
-        Err(error) => Err(io_reason(error)),
-        Ok(_) => Err("a reset over the loopback interface came as data".to_owned()),
-    }
+    // Nothing but the reset makes an end that has not closed hang up.
+    wait(server.as_fd(), PollFlags::empty()).map_err(io_reason)?;
+    Ok(sampled)
+}
+
+/// The dialling end's FIN, until the accepting end has it.
+fn finish(client: &TcpStream, server: &TcpStream) -> io::Result<()> {
+    client.shutdown(Shutdown::Write)?;
+    // Not among nix's flags.
+    wait(server.as_fd(), PollFlags::from_bits_retain(nix::libc::POLLRDHUP))
 }
