@@ -40,11 +40,11 @@ macro_rules! words {
 words! {
     /// How evidence is to be gathered.
     ModeChoice {
-        /// eBPF; `inet_diag` instead where this *kernel* cannot do it. Missing privileges are an error.
+        /// eBPF; netlink sock_diag instead where this kernel cannot do it. A missing privilege is an error.
         Auto = "auto",
         /// eBPF or nothing.
         Ebpf = "ebpf",
-        /// Netlink `inet_diag` only: needs no capability.
+        /// Netlink sock_diag only: needs no capability.
         SockDiag = "sock-diag",
     }
 }
