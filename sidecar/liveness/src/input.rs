@@ -155,7 +155,8 @@ pub struct Opened {
     pub endpoints: Endpoints,
     /// Who dialled.
     pub role: Role,
-    /// It is older than the sidecar: its start, its head and its heartbeat's history are unknown.
+    /// It is older than the sidecar, or was found only after it had opened: its start, its head and its heartbeat's history
+    /// are unknown.
     pub preexisting: bool,
     /// The source would see control frames if there were any. Where it would not, a Close frame may have passed
     /// unseen, and nobody is accused of a close without one.
