@@ -132,7 +132,7 @@ fn handle<const FROM_PEER: bool>(context: &TcContext, direction: Direction, pack
     count(Counter::WireBuffers);
     let mut kernel = Kernel::<FROM_PEER>::new(context, packet);
     if !lock::acquire(own) {
-        contended(&mut kernel, own, direction, packet);
+        contended(&mut kernel, own, direction);
         return;
     }
     // The answer's end starts the other direction as well, and an acknowledgement can show that its hole will never be
@@ -142,7 +142,7 @@ fn handle<const FROM_PEER: bool>(context: &TcContext, direction: Direction, pack
     let both = egress && (seen_phase == phase::HTTP || seen_phase == phase::ANSWER || waits);
     if both && !lock::acquire(other) {
         lock::release(own);
-        contended(&mut kernel, own, direction, packet);
+        contended(&mut kernel, own, direction);
         return;
     }
     let segment = Segment {
@@ -169,15 +169,19 @@ fn contended<const FROM_PEER: bool>(
     kernel: &mut Kernel<FROM_PEER>,
     own: *mut DirectionState,
     direction: Direction,
-    packet: &Packet,
 ) {
     // SAFETY: one byte of a live entry.
     let followed = unsafe { (*own).phase } == phase::FRAMES;
     if followed {
         // SAFETY: one byte of a live entry; whoever holds the lock looks at it again with its next segment.
-        unsafe { (*own).phase = phase::LOST };
+        unsafe { core::ptr::write_volatile(&raw mut (*own).phase, phase::LOST) };
+        // Whoever holds the lock reports nothing any more from the frame on that it is at, which may begin before this
+        // segment: the loss begins there.
+        // SAFETY: one aligned field of a live entry; read after the phase was written, so that a frame which is still
+        // reported ends before the next one begins.
+        let seq = unsafe { core::ptr::read_volatile(&raw const (*own).frame_seq) };
         kernel.count(Counter::WireLosses, 1);
-        kernel.synchronization(direction, packet.seq, Some(LossReason::Contended));
+        kernel.synchronization(direction, seq, Some(LossReason::Contended));
     }
 }
 

@@ -74,6 +74,7 @@ pub fn on_segment<E: Environment>(
 #[inline(always)]
 pub(crate) fn synchronize(state: &mut DirectionState, message: u8) {
     state.phase = phase::FRAMES;
+    state.frame_seq = state.expected_seq;
     state.message = message;
     state.skip_bytes = 0;
     state.header_bytes = 0;
