@@ -45,9 +45,22 @@ pub(crate) struct Retransmitting {
 #[inline(always)]
 pub(crate) fn count(counter: Counter) {
     if let Some(slot) = COUNTERS.get_ptr_mut(counter.number()) {
-        // SAFETY: the slot belongs to this processor, and a program is not preempted by another that counts the same.
-        unsafe { *slot = (*slot).wrapping_add(1) };
+        add(slot, 1);
     }
+}
+
+/// Adds to a counter, atomically (BPF_ATOMIC with BPF_ADD): the slot belongs to this processor, but a softirq may run its
+/// own programs in the middle of one that a system call runs.
+#[inline(always)]
+pub(crate) fn add(slot: *mut u64, amount: u64) {
+    // SAFETY: one aligned 8-byte read-modify-write of a live element of the map; the verifier checks the place. Assembly
+    // for the same reason as in `atomic_or`.
+    #[cfg(target_arch = "bpf")]
+    unsafe {
+        core::arch::asm!("lock *(u64 *)({slot} + 0) += {amount}", slot = in(reg) slot, amount = in(reg) amount);
+    }
+    #[cfg(not(target_arch = "bpf"))]
+    let _only_checked_here = (slot, amount);
 }
 
 /// Room for one record in the ring. The caller writes every member of it in place, then submits it.

@@ -58,8 +58,9 @@ fn two_thousand_connections_leave_two_thousand_records() -> Result<()> {
         |all: &[Span]| (all.iter().filter(|span| span.is_connection()).count() >= CONNECTIONS).then_some(());
     // If some do not come, the counters below must say so.
     let came = scene.sidecar.wait_for("two thousand connection spans", DEADLINE, every_record);
-    let lost = counted_losses(&scene.sidecar.log());
-    let all = scene.sidecar.stop()?;
+    let (all, log) = scene.sidecar.stop_with_log()?;
+    let lost = counted_losses(&log);
+    ensure_sum(&log)?;
     let connections: Vec<u16> =
         all.iter().filter(|span| span.is_connection()).filter_map(Span::peer_port).collect();
     // A client's port may have served twice within the test: then it has two records.
@@ -87,13 +88,28 @@ fn times(ports: &[u16]) -> BTreeMap<u16, usize> {
     times
 }
 
+/// The latest total of this name in the sidecar's log.
+fn latest(log: &[String], key: &str) -> Option<u64> {
+    log.iter().rev().find_map(|line| {
+        let (_, value) = line.split_once(key)?;
+        value.split(|letter: char| !letter.is_ascii_digit()).next()?.parse().ok()
+    })
+}
+
 /// What the sidecar's log counts as lost, in the kernel's ring buffer and on the way to the exporter: the latest totals.
 fn counted_losses(log: &[String]) -> u64 {
-    let latest = |key: &str| {
-        log.iter().rev().find_map(|line| {
-            let (_, value) = line.split_once(key)?;
-            value.split(|letter: char| !letter.is_ascii_digit()).next()?.parse::<u64>().ok()
-        })
-    };
-    ["records_dropped=", " dropped=", "flows_rejected="].into_iter().filter_map(latest).sum()
+    ["records_dropped=", " dropped=", "flows_rejected="].into_iter().filter_map(|key| latest(log, key)).sum()
+}
+
+/// Every record that the kernel programs wanted to send was seen, dropped or refused; none vanished.
+fn ensure_sum(log: &[String]) -> Result<()> {
+    let total = |key: &str| latest(log, key).with_context(|| format!("the log does not say {key}"));
+    let sent = total("records_sent=")?;
+    let (seen, dropped, rejected) =
+        (total("records_seen=")?, total("records_dropped=")?, total("records_rejected=")?);
+    println!("{seen} records seen + {dropped} dropped + {rejected} rejected = {sent} sent");
+    // Two thousand connections open and close.
+    ensure!(sent >= 4_000, "only {sent} records were sent");
+    ensure!(seen + dropped + rejected == sent, "{seen} + {dropped} + {rejected} is not {sent}");
+    Ok(())
 }

@@ -179,12 +179,20 @@ impl Sidecar {
     ///
     /// # Errors
     /// If it does not exit with 0 in time, or a line of its standard output is no span.
-    pub fn stop(mut self) -> Result<Vec<Span>> {
+    pub fn stop(self) -> Result<Vec<Span>> {
+        Ok(self.stop_with_log()?.0)
+    }
+
+    /// The same, and every line that it logged.
+    ///
+    /// # Errors
+    /// As [`Self::stop`].
+    pub fn stop_with_log(mut self) -> Result<(Vec<Span>, Vec<String>)> {
         let status = self.process.terminate()?;
         if !status.success() {
             bail!("the sidecar ended with {status}: {}", self.process.last_words());
         }
-        self.spans()
+        Ok((self.spans()?, self.log()))
     }
 
     /// Kills it with `SIGKILL` and returns the spans that it had printed.

@@ -284,7 +284,8 @@ fn real_sockets_over_a_router() -> Result<()> {
     network.host.run(|| kernel.attach("host0"))??;
     let trouble = Trouble { frames_max: 30, payload_max: 200_000, segment_max: 65_000, ..CALM };
     let calm = sockets::many(&network, &mut kernel, "no loss", 20_000..20_100, trouble)?;
-    assert!(calm.reported > 0);
+    // All of them, but for what a processor that was taken away in the middle may cost.
+    assert!(calm.reported * 20 >= calm.control_frames * 19, "nothing was lost on the way: {calm}");
     run(
         Some(&network.router),
         "nft",

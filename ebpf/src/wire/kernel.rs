@@ -18,7 +18,7 @@ use aya_ebpf::{
 };
 
 use super::{heads, kept, packet::Packet};
-use crate::maps::{COUNTERS, reserve};
+use crate::maps::{COUNTERS, add, reserve};
 
 /// One segment in the kernel. Each direction has its own copy of the loops: what a client masks, and what is kept behind
 /// a hole, is then no case that the verifier must look at for both.
@@ -239,8 +239,7 @@ impl<const FROM_PEER: bool> Environment for Kernel<FROM_PEER> {
     #[inline(always)]
     fn count(&mut self, counter: Counter, amount: u64) {
         if let Some(slot) = COUNTERS.get_ptr_mut(counter.number()) {
-            // SAFETY: the slot belongs to this processor.
-            unsafe { *slot = (*slot).wrapping_add(amount) };
+            add(slot, amount);
         }
     }
 }

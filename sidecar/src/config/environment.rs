@@ -46,7 +46,7 @@ impl Environment {
     pub(super) fn layer(&self) -> Result<Layer, ConfigError> {
         let mut tree = serde_json::Map::new();
         for (name, value) in &self.variables {
-            if name == CONFIG_FILE || is_service_link(name) || is_of_the_build(name) {
+            if name == CONFIG_FILE || is_service_link(name, value) || is_of_the_build(name) {
                 continue;
             }
             let Some(setting) = SETTINGS.iter().find(|setting| setting.variable() == *name) else {
@@ -85,10 +85,11 @@ fn is_of_the_build(name: &str) -> bool {
 
 /// Kubernetes puts variables of every Service of the namespace into every container. A Service named `ackbeat` gives
 /// `ACKBEAT_SERVICE_HOST`, `ACKBEAT_PORT_4317_TCP_ADDR` and the like: they are nobody's mistake.
-fn is_service_link(name: &str) -> bool {
+fn is_service_link(name: &str, value: &str) -> bool {
     name.ends_with("_SERVICE_HOST")
         || name.contains("_SERVICE_PORT")
-        || name.ends_with("_PORT")
+        // `ACKBEAT_PORT=8080` is a misspelt `ACKBEAT_PORTS`; the link of a Service is an address.
+        || name.ends_with("_PORT") && value.contains("://")
         || ["_TCP", "_UDP", "_SCTP"]
             .iter()
             .any(|transport| name.contains(&format!("{transport}_")) || name.ends_with(transport))

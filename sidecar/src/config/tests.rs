@@ -139,6 +139,9 @@ fn environment_variables_are_refused_by_name_too() {
     {
         assert!(load(service_link, "tcp://10.0.0.1:80").is_ok(), "{service_link}");
     }
+    // Not the link of a Service, but a slip of the pen.
+    let message = load("ACKBEAT_PORT", "8080").unwrap_err().to_string();
+    assert!(message.contains("ACKBEAT_PORT"), "{message}");
 }
 
 #[test]
