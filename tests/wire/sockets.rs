@@ -77,25 +77,39 @@ fn read(mut stream: &TcpStream, progress: &Progress) -> Result<usize> {
     }
 }
 
+/// A connection over the router, whose flow the parser knows.
+struct Connection {
+    client: TcpStream,
+    server: TcpStream,
+    flow: FlowKey,
+}
+
+impl Connection {
+    fn open(network: &Network, kernel: &mut Kernel, version: IpVersion) -> Result<Self> {
+        let address = SocketAddr::new(network.host_address(version), PORT);
+        let listener = network.host.run(|| std::net::TcpListener::bind(address))??;
+        let client = network.client.run(|| connect(address))??;
+        let server = accept(&listener)?;
+        let peer = server.peer_addr()?;
+        let flow = FlowKey {
+            local_address: mapped(address.ip()),
+            peer_address: mapped(peer.ip()),
+            local_port: address.port(),
+            peer_port: peer.port(),
+            padding: 0,
+        };
+        kernel.open(&flow)?;
+        Ok(Self { client, server, flow })
+    }
+}
+
 fn exchange(
     network: &Network,
     kernel: &mut Kernel,
     case: &mut Case,
     version: IpVersion,
 ) -> Result<Vec<Record>> {
-    let address = SocketAddr::new(network.host_address(version), PORT);
-    let listener = network.host.run(|| std::net::TcpListener::bind(address))??;
-    let client = network.client.run(|| connect(address))??;
-    let server = accept(&listener)?;
-    let peer = server.peer_addr()?;
-    let flow = FlowKey {
-        local_address: mapped(address.ip()),
-        peer_address: mapped(peer.ip()),
-        local_port: address.port(),
-        peer_port: peer.port(),
-        padding: 0,
-    };
-    kernel.open(&flow)?;
+    let Connection { client, server, flow } = Connection::open(network, kernel, version)?;
     for stream in [&client, &server] {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -160,19 +174,7 @@ pub(crate) fn many(
 
 /// Sends `frame` as often as makes `total_bytes`, as much in one write as a socket takes, after an upgrade.
 pub(crate) fn bulk(network: &Network, kernel: &mut Kernel, frame: &[u8], total_bytes: usize) -> Result<()> {
-    let address = SocketAddr::new(network.host_address(IpVersion::V4), PORT);
-    let listener = network.host.run(|| std::net::TcpListener::bind(address))??;
-    let client = network.client.run(|| connect(address))??;
-    let server = accept(&listener)?;
-    let peer = server.peer_addr()?;
-    let flow = FlowKey {
-        local_address: mapped(address.ip()),
-        peer_address: mapped(peer.ip()),
-        local_port: address.port(),
-        peer_port: peer.port(),
-        padding: 0,
-    };
-    kernel.open(&flow)?;
+    let Connection { client, server, flow } = Connection::open(network, kernel, IpVersion::V4)?;
     (&client).write_all(b"GET / HTTP/1.1\r\n\r\n")?;
     let progress = Progress::default();
     std::thread::scope(|scope| {
