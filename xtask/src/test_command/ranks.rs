@@ -20,7 +20,7 @@ use crate::{console, process};
 /// The package whose test targets have ranks.
 const TESTS_PACKAGE: &str = "ackbeat-tests";
 /// Packages without IO.
-const PURE_PACKAGES: [&str; 3] = ["ackbeat-abi", "ackbeat-wire", "ackbeat-liveness"];
+const PURE_PACKAGES: [&str; 4] = ["ackbeat-abi", "ackbeat-wire", "ackbeat-liveness", "ackbeat-detectors"];
 /// Packages that the other ranks name one by one.
 const OTHER_PACKAGES: [&str; 4] = ["ackbeat", "ackbeat-ebpf", TESTS_PACKAGE, "xtask"];
 
