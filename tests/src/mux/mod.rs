@@ -75,6 +75,9 @@ pub struct HostOptions {
     /// Blocks the event loop for a time, right after the Pings of a tick were written, and makes up for the ticks
     /// that it missed before it reads again.
     pub block: Option<Block>,
+    /// Whether the watchdog closes. Without it, it goes on sending Pings and says what it would have counted: whoever
+    /// judges such a host's connections sees all that follows.
+    pub kills: bool,
 }
 
 /// A time in which a host's event loop does nothing but its own work.
@@ -90,7 +93,14 @@ impl HostOptions {
     /// The watchdog as measured, on `address`.
     #[must_use]
     pub const fn new(address: IpAddr) -> Self {
-        Self { address, interval: WATCHDOG_INTERVAL, send_buffer_bytes: None, block: None }
+        Self { address, interval: WATCHDOG_INTERVAL, send_buffer_bytes: None, block: None, kills: true }
+    }
+
+    /// The same host with a watchdog that closes nothing.
+    #[must_use]
+    pub const fn watching_only(mut self) -> Self {
+        self.kills = false;
+        self
     }
 }
 

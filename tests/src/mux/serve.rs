@@ -56,6 +56,7 @@ struct Watchdog {
     interval: Duration,
     due: Cell<Instant>,
     ticks: Cell<u32>,
+    kills: bool,
     block: Cell<Option<Block>>,
 }
 
@@ -117,6 +118,7 @@ async fn serve(
         interval: options.interval,
         due: Cell::new(Instant::now() + options.interval),
         ticks: Cell::new(0),
+        kills: options.kills,
         block: Cell::new(options.block),
     });
     let shared = Shared { connections: Rc::default(), events, watchdog };
@@ -182,7 +184,7 @@ fn block_if_due(shared: &Shared) -> bool {
 
 fn tick(shared: &Shared, connection: &Connection) {
     let (missed, buffered_bytes) = (connection.missed.get(), connection.buffered_bytes.get());
-    if missed >= MISSED_MAX {
+    if shared.watchdog.kills && missed >= MISSED_MAX {
         let lifetime_ms = elapsed_ms(connection.opened_ns, monotonic_ns());
         let pongs = connection.pongs.get();
         shared.connections.borrow_mut().remove(&connection.peer_port);
