@@ -1,5 +1,8 @@
 //! Rank `in-process`: the hosts and clients that the other ranks rely on, over loopback, as any user.
 
+mod behaviours;
+mod peer;
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::process::Command;
 use std::time::{Duration, Instant};

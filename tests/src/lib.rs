@@ -13,6 +13,7 @@ pub mod namespace;
 pub mod network;
 pub mod node;
 pub mod otlp_receiver;
+pub mod peer;
 pub mod process;
 pub mod sidecar;
 pub mod sockets;

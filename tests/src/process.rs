@@ -1,7 +1,7 @@
 //! Child processes whose output is captured line by line, and which never outlive their value.
 
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -39,6 +39,7 @@ fn capture(
     stream: impl Read + Send + 'static,
     label: String,
     journal: Journal<String>,
+    mut on_line: impl FnMut(&str) + Send + 'static,
 ) -> std::io::Result<std::thread::JoinHandle<()>> {
     std::thread::Builder::new().name("capture".into()).spawn(move || {
         let mut reader = BufReader::new(stream);
@@ -51,6 +52,7 @@ fn capture(
                     eprintln!("[{label}] {text}");
                 }
             }
+            on_line(&text);
             journal.push(text);
             line.clear();
         }
@@ -58,12 +60,38 @@ fn capture(
 }
 
 impl Process {
-    /// Starts `command` in `namespace` (or in this process's own), with its output captured.
+    /// Starts `command` in `namespace` (or in this process's own), with its output captured and nothing to read.
     ///
     /// # Errors
     /// If the namespace cannot be entered or the program cannot be started.
     pub fn spawn(label: &str, namespace: Option<&Namespace>, mut command: Command) -> Result<Self> {
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stdin(Stdio::null());
+        Ok(Self::spawn_with(label, namespace, command, |_line| {})?.0)
+    }
+
+    /// The same with a pipe as its standard input, and with `on_line` told each line of its standard output as it
+    /// comes, before [`Process::stdout`] has it.
+    ///
+    /// # Errors
+    /// As [`Process::spawn`].
+    pub fn spawn_talking(
+        label: &str,
+        namespace: Option<&Namespace>,
+        mut command: Command,
+        on_line: impl FnMut(&str) + Send + 'static,
+    ) -> Result<(Self, ChildStdin)> {
+        command.stdin(Stdio::piped());
+        let (process, stdin) = Self::spawn_with(label, namespace, command, on_line)?;
+        Ok((process, stdin.with_context(|| format!("{label} has no standard input"))?))
+    }
+
+    fn spawn_with(
+        label: &str,
+        namespace: Option<&Namespace>,
+        mut command: Command,
+        on_line: impl FnMut(&str) + Send + 'static,
+    ) -> Result<(Self, Option<ChildStdin>)> {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let program = command.get_program().to_string_lossy().into_owned();
         let spawned = match namespace {
             // A child lives in the namespace of the thread that started it.
@@ -71,6 +99,7 @@ impl Process {
             None => command.spawn(),
         };
         let mut child = spawned.with_context(|| format!("starting {label} ({program}) failed"))?;
+        let stdin = child.stdin.take();
         let mut process = Self {
             label: label.to_owned(),
             ended: None,
@@ -87,12 +116,12 @@ impl Process {
             },
         };
         if let Some(stdout) = process.child.stdout.take() {
-            process.readers.push(capture(stdout, label.to_owned(), process.stdout.clone())?);
+            process.readers.push(capture(stdout, label.to_owned(), process.stdout.clone(), on_line)?);
         }
         if let Some(stderr) = process.child.stderr.take() {
-            process.readers.push(capture(stderr, label.to_owned(), process.stderr.clone())?);
+            process.readers.push(capture(stderr, label.to_owned(), process.stderr.clone(), |_line| {})?);
         }
-        Ok(process)
+        Ok((process, stdin))
     }
 
     /// Its process id.

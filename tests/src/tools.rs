@@ -35,6 +35,20 @@ pub fn ackbeat() -> Result<PathBuf> {
     Ok(built.context("the sidecar is not built: run `cargo xtask build`, or set ACKBEAT_BIN")?.1)
 }
 
+/// A program of this package, built beside the program that runs.
+///
+/// # Errors
+/// If it is not there: a test program has them all, another program must be built together with it (`--bins`).
+pub fn own_program(name: &str) -> Result<PathBuf> {
+    let running = std::env::current_exe().context("finding the running program failed")?;
+    // Test programs are in the folder `deps` below the others.
+    let found =
+        running.ancestors().skip(1).take(2).map(|folder| folder.join(name)).find(|path| path.is_file());
+    found.with_context(|| {
+        format!("{name} is not beside {}: run `cargo build -p ackbeat-tests --bins`", running.display())
+    })
+}
+
 fn tool(relative: &str) -> Result<PathBuf> {
     let directories = match std::env::var_os("ACKBEAT_TEST_TOOLS").map(PathBuf::from) {
         Some(directory) => vec![directory],

@@ -1,76 +1,33 @@
 //! Clients of the mux host: they read as fast or as slowly as they are told, and say what they saw.
 
+mod options;
 mod paced;
+mod pong_filter;
 
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use futures::stream::SplitSink;
 use futures::{SinkExt, StreamExt};
+use nix::sys::socket::{Shutdown, shutdown};
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpSocket;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{self, Message};
 
-use self::paced::PacedStream;
+pub use self::options::{Chatter, ClientOptions, Command, Pace};
+use self::paced::{Controls, PacedStream};
 use crate::clock::monotonic_ns;
 use crate::journal::Journal;
 use crate::mux::{Ask, MUX_PATH};
 use crate::namespace::{Namespace, spawn_thread};
-
-/// How fast a client reads.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Pace {
-    /// As fast as it can.
-    Full,
-    /// `read_bytes` at a time, `bytes_per_second` in all.
-    Slow {
-        /// Bytes a second.
-        bytes_per_second: u32,
-        /// Bytes of one read.
-        read_bytes: usize,
-    },
-    /// Reads nothing for `busy` after its first read, then as fast as it can: a page whose main thread is busy.
-    Busy {
-        /// How long.
-        busy: Duration,
-    },
-}
-
-/// How a client behaves.
-#[derive(Clone, Debug)]
-pub struct ClientOptions {
-    /// The host.
-    pub host: SocketAddr,
-    /// How fast it reads once the WebSocket is open.
-    pub pace: Pace,
-    /// Answers no Ping once the WebSocket is open, and sends nothing else either.
-    pub mute: bool,
-    /// Size of its receive buffer in bytes; the kernel's own choice if `None`.
-    pub receive_buffer_bytes: Option<u32>,
-    /// Value of the upgrade request's `traceparent` header (W3C Trace Context).
-    pub traceparent: Option<String>,
-}
-
-impl ClientOptions {
-    /// A healthy client of `host`.
-    #[must_use]
-    pub const fn new(host: SocketAddr) -> Self {
-        Self { host, pace: Pace::Full, mute: false, receive_buffer_bytes: None, traceparent: None }
-    }
-
-    /// The same at another pace.
-    #[must_use]
-    pub const fn paced(mut self, pace: Pace) -> Self {
-        self.pace = pace;
-        self
-    }
-}
 
 /// Something that a client saw, with its time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -97,6 +54,13 @@ pub enum Seen {
     },
     /// A Ping was read.
     Ping,
+    /// The kernel has taken a message of its own whole.
+    Sent {
+        /// Its payload.
+        bytes: u64,
+    },
+    /// It sent a FIN and goes on reading.
+    HalfClosed,
     /// A Close frame was read.
     CloseFrame {
         /// Its status code, if it had one.
@@ -109,18 +73,12 @@ pub enum Seen {
     },
 }
 
-enum Command {
-    Send(String),
-    Close { code: u16, reason: String },
-    Drop,
-}
-
 /// A running client. Dropping it closes its socket.
 pub struct Client {
     port: u16,
-    bytes_read: Arc<AtomicU64>,
-    frozen: Arc<AtomicBool>,
+    controls: Controls,
     commands: mpsc::UnboundedSender<Command>,
+    abandoned: Arc<Notify>,
     thread: Option<JoinHandle<Option<()>>>,
     /// What it saw.
     pub events: Journal<ClientEvent>,
@@ -139,19 +97,16 @@ impl Client {
     pub fn connect(namespace: Option<&Namespace>, options: ClientOptions) -> Result<Self> {
         let events: Journal<ClientEvent> = Journal::default();
         let (commands, received) = mpsc::unbounded_channel();
-        let bytes_read = Arc::new(AtomicU64::new(0));
-        let frozen = Arc::new(AtomicBool::new(false));
+        let controls = Controls::default();
+        let abandoned = Arc::new(Notify::new());
         let (connected, port) = std::sync::mpsc::channel();
-        let worker = Worker {
-            events: events.clone(),
-            bytes_read: Arc::clone(&bytes_read),
-            frozen: Arc::clone(&frozen),
-        };
+        let worker =
+            Worker { events: events.clone(), controls: controls.clone(), abandoned: Arc::clone(&abandoned) };
         let work = move || worker.run(&options, received, &connected);
         let thread = spawn_thread(namespace, CLIENT_COMMAND, work)?;
         let port =
             port.recv_timeout(OPEN_DEADLINE).context("the client did not open its WebSocket in time")??;
-        Ok(Self { port, bytes_read, frozen, commands, thread: Some(thread), events })
+        Ok(Self { port, controls, commands, abandoned, thread: Some(thread), events })
     }
 
     /// Its own port: the peer port of the host's side.
@@ -163,29 +118,43 @@ impl Client {
     /// Bytes that it has read from its socket since the connection was made.
     #[must_use]
     pub fn bytes_read(&self) -> u64 {
-        self.bytes_read.load(Ordering::Relaxed)
+        self.controls.bytes_read.load(Ordering::Relaxed)
     }
 
     /// Stops reading, or goes on.
     pub fn freeze(&self, frozen: bool) {
-        self.frozen.store(frozen, Ordering::Relaxed);
+        self.controls.frozen.store(frozen, Ordering::Relaxed);
     }
 
-    fn command(&self, command: Command) {
-        // A client that has ended cannot be told anything; its events say how it ended.
-        let _ = self.commands.send(command);
+    /// Tells it something. What it sends comes in the order of the commands; [`Command::Freeze`] and
+    /// [`Command::Abandon`] overtake.
+    pub fn command(&self, command: Command) {
+        match command {
+            Command::Freeze { frozen } => self.freeze(frozen),
+            Command::Abandon => self.abandon(),
+            other => {
+                // A client that has ended cannot be told anything; its events say how it ended.
+                let _ = self.commands.send(other);
+            }
+        }
     }
 
     /// Asks the host for something.
     pub fn ask(&self, ask: &Ask) {
         if let Ok(text) = serde_json::to_string(ask) {
-            self.command(Command::Send(text));
+            self.command(Command::Send { text });
         }
     }
 
     /// Sends a text message of its own.
     pub fn send(&self, text: &str) {
-        self.command(Command::Send(text.to_owned()));
+        self.command(Command::Send { text: text.to_owned() });
+    }
+
+    /// Sends one binary message of its own; [`Seen::Sent`] says when the kernel has taken it whole. It reads meanwhile,
+    /// and its Pongs come behind the message.
+    pub fn send_bytes(&self, bytes: usize) {
+        self.command(Command::SendBytes { bytes });
     }
 
     /// Closes politely.
@@ -193,9 +162,14 @@ impl Client {
         self.command(Command::Close { code, reason: reason.to_owned() });
     }
 
-    /// Closes its socket without a Close frame.
+    /// Sends a FIN behind what was sent before, and goes on reading.
+    pub fn half_close(&self) {
+        self.command(Command::HalfClose);
+    }
+
+    /// Closes its socket without a Close frame, at once.
     pub fn abandon(&self) {
-        self.command(Command::Drop);
+        self.abandoned.notify_one();
     }
 
     /// Waits until it saw what `pick` looks for.
@@ -234,8 +208,8 @@ impl Drop for Client {
 
 struct Worker {
     events: Journal<ClientEvent>,
-    bytes_read: Arc<AtomicU64>,
-    frozen: Arc<AtomicBool>,
+    controls: Controls,
+    abandoned: Arc<Notify>,
 }
 
 type Connected = std::sync::mpsc::Sender<Result<u16>>;
@@ -243,7 +217,7 @@ type Socket = tokio_tungstenite::WebSocketStream<PacedStream>;
 
 impl Worker {
     fn say(&self, what: Seen) {
-        let bytes_read = self.bytes_read.load(Ordering::Relaxed);
+        let bytes_read = self.controls.bytes_read.load(Ordering::Relaxed);
         self.events.push(ClientEvent { at_ns: monotonic_ns(), bytes_read, what });
     }
 
@@ -256,11 +230,11 @@ impl Worker {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let outcome = runtime.context("building the client's runtime failed").and_then(|runtime| {
             runtime.block_on(async {
-                let (socket, port) = self.open(options).await?;
+                let (socket, descriptor, port) = self.open(options).await?;
                 self.say(Seen::Opened);
                 // Whoever connects waits for exactly this.
                 let _ = connected.send(Ok(port));
-                self.talk(socket, commands).await;
+                self.talk(socket, &descriptor, options.chatter, commands).await;
                 Ok(())
             })
         });
@@ -269,7 +243,7 @@ impl Worker {
         }
     }
 
-    async fn open(&self, options: &ClientOptions) -> Result<(Socket, u16)> {
+    async fn open(&self, options: &ClientOptions) -> Result<(Socket, OwnedFd, u16)> {
         let socket = if options.host.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() };
         let socket = socket.context("making the client's socket failed")?;
         if let Some(bytes) = options.receive_buffer_bytes {
@@ -282,9 +256,11 @@ impl Worker {
         let port = stream.local_addr().context("reading the client's address failed")?.port();
         let read_bytes = match options.pace {
             Pace::Slow { read_bytes, .. } => read_bytes,
-            Pace::Full | Pace::Busy { .. } => 128 * 1024,
+            Pace::Full | Pace::Busy { .. } | Pace::Pausing { .. } | Pace::Trickle { .. } => 128 * 1024,
         };
-        let paced = PacedStream::new(stream, Arc::clone(&self.bytes_read), Arc::clone(&self.frozen));
+        let descriptor =
+            stream.as_fd().try_clone_to_owned().context("duplicating the client's descriptor failed")?;
+        let paced = PacedStream::new(stream, self.controls.clone());
         let config = WebSocketConfig::default()
             .read_buffer_size(read_bytes)
             .max_message_size(None)
@@ -300,36 +276,81 @@ impl Worker {
         }
         let opened = tokio_tungstenite::client_async_with_config(request, paced, Some(config)).await;
         let (mut socket, _response) = opened.context("the WebSocket handshake failed")?;
-        socket.get_mut().begin(options.pace, options.mute);
-        Ok((socket, port))
+        socket.get_mut().begin(options);
+        Ok((socket, descriptor, port))
     }
 
-    async fn talk(&self, mut socket: Socket, mut commands: mpsc::UnboundedReceiver<Command>) {
-        loop {
-            tokio::select! {
-                message = socket.next() => match self.read(message) {
-                    Ok(()) => {}
-                    Err(how) => {
-                        self.say(Seen::Ended { how });
-                        return;
-                    }
-                },
-                command = commands.recv() => {
-                    let sent = match command {
-                        Some(Command::Send(text)) => socket.send(Message::Text(text.into())).await,
-                        Some(Command::Close { code, reason }) => {
-                            let frame = CloseFrame { code: CloseCode::from(code), reason: reason.into() };
-                            socket.send(Message::Close(Some(frame))).await
-                        }
-                        Some(Command::Drop) | None => return,
-                    };
-                    if let Err(error) = sent {
-                        self.say(Seen::Ended { how: how_it_ended(&error) });
-                        return;
-                    }
+    /// Reads, obeys and chatters until the stream is over or the client is abandoned.
+    async fn talk(
+        &self,
+        socket: Socket,
+        descriptor: &OwnedFd,
+        chatter: Option<Chatter>,
+        mut commands: mpsc::UnboundedReceiver<Command>,
+    ) {
+        let (mut sink, mut source) = socket.split();
+        let mut due = chatter.map(|chatter| {
+            let mut due = tokio::time::interval(chatter.period);
+            due.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            due
+        });
+        let read = async {
+            loop {
+                if let Err(how) = self.read(source.next().await) {
+                    return how;
                 }
             }
+        };
+        let write = async {
+            loop {
+                let command = tokio::select! {
+                    command = commands.recv() => command,
+                    bytes = next_chatter(&mut due, chatter) => Some(Command::SendBytes { bytes }),
+                };
+                let Some(command) = command else { std::future::pending().await };
+                if let Err(error) = self.obey(command, &mut sink, descriptor).await {
+                    return how_it_ended(&error);
+                }
+            }
+        };
+        // Both halves live on one task: what cannot be written yet does not keep it from reading.
+        let how = tokio::select! {
+            () = self.abandoned.notified() => return,
+            how = read => how,
+            how = write => how,
+        };
+        self.say(Seen::Ended { how });
+    }
+
+    async fn obey(
+        &self,
+        command: Command,
+        sink: &mut SplitSink<Socket, Message>,
+        descriptor: &OwnedFd,
+    ) -> tungstenite::Result<()> {
+        let message = match command {
+            Command::Send { text } => Message::Text(text.into()),
+            Command::SendBytes { bytes } => Message::Binary(vec![0; bytes].into()),
+            Command::Close { code, reason } => {
+                Message::Close(Some(CloseFrame { code: CloseCode::from(code), reason: reason.into() }))
+            }
+            Command::HalfClose => {
+                sink.flush().await?;
+                self.controls.half_closed.store(true, Ordering::Relaxed);
+                shutdown(descriptor.as_raw_fd(), Shutdown::Write).map_err(std::io::Error::from)?;
+                self.say(Seen::HalfClosed);
+                return Ok(());
+            }
+            // These never come this way: the client does them itself.
+            Command::Abandon | Command::Freeze { .. } => return Ok(()),
+        };
+        let bytes = message.len() as u64;
+        let is_data = matches!(message, Message::Binary(_));
+        sink.send(message).await?;
+        if is_data {
+            self.say(Seen::Sent { bytes });
         }
+        Ok(())
     }
 
     /// Says what was read; the error is how the stream ended.
@@ -345,6 +366,17 @@ impl Worker {
             None => return Err("fin".into()),
         }
         Ok(())
+    }
+}
+
+/// Size of the next message that is sent unasked, once it is due.
+async fn next_chatter(due: &mut Option<tokio::time::Interval>, chatter: Option<Chatter>) -> usize {
+    match (due, chatter) {
+        (Some(due), Some(chatter)) => {
+            due.tick().await;
+            chatter.bytes
+        }
+        _ => std::future::pending().await,
     }
 }
 
