@@ -151,6 +151,7 @@ fn begin_recording(settings: &Settings, mode: Mode) -> Result<Option<Recorder>, 
         ticks: true,
         began_at: MonotonicClock.now(),
         began_unix_ns: unix_ns(std::time::SystemTime::now()),
+        segment: None,
     };
     Ok(Some(Recorder::begin(file, settings.recording.max_bytes, &header)?))
 }

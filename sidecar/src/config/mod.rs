@@ -124,7 +124,7 @@ pub struct Settings {
 pub struct RecordingSettings {
     /// The file; nothing is recorded without one.
     pub file: Option<PathBuf>,
-    /// The recording stops growing here, in bytes.
+    /// What its segments take together at most, in bytes.
     pub max_bytes: u64,
 }
 

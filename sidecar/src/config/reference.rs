@@ -200,14 +200,19 @@ pub const SETTINGS: &[Setting] = &[
         kind: ValueKind::Path,
         default: "none",
         meaning: "Everything that the engine was told goes to this file, for `ackbeat replay`. It holds addresses, ports, \
-                  the paths of upgrade requests, Close reasons and the payloads of heartbeats; no other payload.",
+                  the paths and `traceparent` of upgrade requests and Close reasons, and no payload: what a heartbeat \
+                  carried is its length and a hash under a key that is not kept. A file that is there when it starts is \
+                  kept as `FILE.1`.",
     },
     Setting {
         key: "recording.max_bytes",
         flag: None,
         kind: ValueKind::Bytes,
         default: "268435456",
-        meaning: "The recording stops at this size; what no longer fits is counted.",
+        meaning: "What the recording takes on the disk at most, in two segments. When the current one has half of this, it \
+                  is kept as `FILE.1`, in the place of the one before, and a new one begins with the connections that are \
+                  open. `ackbeat replay FILE.1 FILE` reads both as one. A pipe or a device is written to until this is \
+                  full; what no longer fits is counted.",
     },
     Setting {
         key: "log.level",

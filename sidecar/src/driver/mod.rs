@@ -253,9 +253,17 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
 
     fn take_outputs(&mut self) {
         while let Some(output) = self.engine.poll() {
-            if let Output::Closed(record) = &output {
-                self.watched.remove(&record.connection);
-                self.closed += 1;
+            let over = match &output {
+                Output::VerdictChanged(_) => None,
+                Output::Closing { connection, .. } => Some(*connection),
+                Output::Closed(record) => {
+                    self.watched.remove(&record.connection);
+                    self.closed += 1;
+                    Some(record.connection)
+                }
+            };
+            if let (Some(recorder), Some(connection)) = (&mut self.recorder, over) {
+                recorder.forget(connection);
             }
             self.sink.output(&output);
         }

@@ -361,6 +361,7 @@ async fn a_replay_decides_what_the_live_run_decided() {
         ticks: true,
         began_at: MonotonicClock.now(),
         began_unix_ns: 0,
+        segment: None,
     };
     let recorder = Recorder::begin(&path, 1 << 24, &header).unwrap();
     let running = start(STORY, Some(recorder), Duration::from_secs(5));

@@ -8,11 +8,22 @@
 //! {"shut_down":…}
 //! ```
 //!
+//! No payload is in it. What a Ping or Pong carried is written as its length and a hash under a random key that is
+//! nowhere kept, because a Pong's place is found by equality alone; reasons of Close frames stay.
+//!
+//! A recording that has grown to its bound goes on in a new segment, and the one before is kept as `FILE.1`. A segment
+//! can be replayed by itself: it begins with its own header and, as `{"carried":{"input":"opened",…}}`, with the
+//! connections that were open then, found at that moment. What they had shown before is lost to it: when they opened,
+//! Pings that were outstanding, the schedule learned for their port, and closes whose post-mortem was still running.
+//! Nothing is lost to a replay of both segments, oldest first, which leaves the carried lines out.
+//!
 //! A `tick` is a call of `handle_timeout`: when it was due and when it came, so that a pause of the sidecar is the same
 //! pause in the replay. A `gap` says how many lines are missing there.
 //! A recording without ticks (made by a test, say) is replayed as if the engine had always been called on time. All times are nanoseconds of the recorded
 //! machine's monotonic clock, but `began_unix_ns`.
 
+mod carried;
+mod payload;
 mod reader;
 mod recorder;
 pub mod replay;
@@ -46,6 +57,20 @@ pub struct Header {
     pub began_at: Timestamp,
     /// When it began, in nanoseconds since 1970.
     pub began_unix_ns: u64,
+    /// Which part of a longer recording it is; `None` where it is the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub segment: Option<Segment>,
+}
+
+/// A part of a recording that is not its first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Segment {
+    /// `began_unix_ns` of the first segment.
+    pub run_began_unix_ns: u64,
+    /// Which one: 1 is the second.
+    pub number: u64,
+    /// Connections that were open at its start and for which its start had no room.
+    pub left_out: u64,
 }
 
 /// Any other line.
@@ -77,6 +102,12 @@ enum Mark {
     Tick(Tick),
     Gap(u64),
     ShutDown(Timestamp),
+}
+
+/// A connection that was open at the start of a segment.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Carried<T> {
+    carried: T,
 }
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
 //! Reads a recording, line by line.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 use ackbeat_liveness::Input;
 
-use super::{FORMAT, Header, Line, Mark};
+use super::{Carried, FORMAT, Header, Line, Mark};
 use crate::config::ThresholdsLayer;
 
 /// Longest line that is read, in bytes; inputs are far below.
@@ -42,6 +43,10 @@ pub struct Reader {
     lines: Box<dyn BufRead>,
     number: u64,
     is_cut_off: bool,
+    /// The segments that follow.
+    rest: VecDeque<Self>,
+    /// What was carried over to this segment was read in the one before.
+    is_continuing: bool,
 }
 
 impl Reader {
@@ -52,6 +57,32 @@ impl Reader {
     pub fn open(path: &Path) -> Result<Self, ReadError> {
         let file = File::open(path).map_err(|cause| ReadError::Io { path: path.to_path_buf(), cause })?;
         Self::new(path, Box::new(BufReader::new(file)))
+    }
+
+    /// Opens segments that follow each other, oldest first, as one recording.
+    ///
+    /// # Errors
+    /// As [`Reader::open`]; also if there is none, or one does not follow the one before it.
+    pub fn open_segments<P: AsRef<Path>>(paths: &[P]) -> Result<Self, ReadError> {
+        let mut segments = VecDeque::new();
+        for path in paths {
+            let next = Self::open(path.as_ref())?;
+            if let Some(before) = segments.back().map(Self::header)
+                && !follows(next.header(), before)
+            {
+                return Err(next.bad(
+                    "this is not the segment after the one that was named before it: name segments of one recording, \
+                     oldest first (FILE.1 FILE)",
+                ));
+            }
+            segments.push_back(next);
+        }
+        let Some(mut first) = segments.pop_front() else {
+            let cause = io::Error::new(io::ErrorKind::InvalidInput, "no file is named");
+            return Err(ReadError::Io { path: PathBuf::new(), cause });
+        };
+        first.rest = segments;
+        Ok(first)
     }
 
     /// Reads from anything; `path` is for messages.
@@ -70,10 +101,13 @@ impl Reader {
                 ticks: false,
                 began_at: ackbeat_liveness::Timestamp::default(),
                 began_unix_ns: 0,
+                segment: None,
             },
             lines,
             number: 0,
             is_cut_off: false,
+            rest: VecDeque::new(),
+            is_continuing: false,
         };
         let first = reader.text()?.ok_or_else(|| reader.bad("it is empty"))?;
         reader.header = serde_json::from_slice(&first)
@@ -105,19 +139,43 @@ impl Reader {
     /// # Errors
     /// [`ReadError`], with the number of the line that makes no sense.
     pub fn next_line(&mut self) -> Result<Option<Line>, ReadError> {
-        let Some(text) = self.text()? else { return Ok(None) };
-        let is_mark =
-            [&b"{\"tick\""[..], b"{\"gap\"", b"{\"shut_down\""].iter().any(|mark| text.starts_with(mark));
-        let line = if is_mark {
-            serde_json::from_slice::<Mark>(&text).map(|mark| match mark {
-                Mark::Tick(tick) => Line::Tick(tick),
-                Mark::Gap(count) => Line::Gap(count),
-                Mark::ShutDown(at) => Line::ShutDown(at),
-            })
-        } else {
-            serde_json::from_slice::<Input>(&text).map(|input| Line::Input(Box::new(input)))
-        };
-        line.map(Some).map_err(|error| self.bad(error.to_string()))
+        loop {
+            let Some(text) = self.text()? else {
+                if !self.go_on() {
+                    return Ok(None);
+                }
+                continue;
+            };
+            let is_carried = text.starts_with(b"{\"carried\"");
+            if is_carried && self.is_continuing {
+                continue;
+            }
+            let is_mark =
+                [&b"{\"tick\""[..], b"{\"gap\"", b"{\"shut_down\""].iter().any(|mark| text.starts_with(mark));
+            let line = if is_mark {
+                serde_json::from_slice::<Mark>(&text).map(|mark| match mark {
+                    Mark::Tick(tick) => Line::Tick(tick),
+                    Mark::Gap(count) => Line::Gap(count),
+                    Mark::ShutDown(at) => Line::ShutDown(at),
+                })
+            } else if is_carried {
+                serde_json::from_slice::<Carried<Input>>(&text)
+                    .map(|carried| Line::Input(Box::new(carried.carried)))
+            } else {
+                serde_json::from_slice::<Input>(&text).map(|input| Line::Input(Box::new(input)))
+            };
+            return line.map(Some).map_err(|error| self.bad(error.to_string()));
+        }
+    }
+
+    /// Goes on with the next segment, if there is one.
+    fn go_on(&mut self) -> bool {
+        let Some(next) = self.rest.pop_front() else { return false };
+        self.path = next.path;
+        self.lines = next.lines;
+        self.number = next.number;
+        self.is_continuing = true;
+        true
     }
 
     /// The next line's text that is not empty.
@@ -151,4 +209,14 @@ impl Reader {
     fn bad(&self, message: impl Into<String>) -> ReadError {
         ReadError::Line { path: self.path.clone(), number: self.number, message: message.into() }
     }
+}
+
+/// Whether a segment is the one after `before`.
+fn follows(header: &Header, before: &Header) -> bool {
+    let place = |header: &Header| match header.segment {
+        Some(segment) => (segment.run_began_unix_ns, segment.number),
+        None => (header.began_unix_ns, 0),
+    };
+    let (run, number) = place(before);
+    place(header) == (run, number + 1)
 }

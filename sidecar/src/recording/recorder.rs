@@ -10,10 +10,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use ackbeat_liveness::{Input, Timestamp};
+use ackbeat_liveness::{ConnectionId, Input, Timestamp};
 use serde::Serialize;
 
-use super::{Header, Mark, Tick};
+use super::carried::OpenConnections;
+use super::payload::PayloadHasher;
+use super::{Header, Mark, Segment, Tick};
 
 /// Lines that wait for the disk at most.
 const LINES_MAX: usize = 16_384;
@@ -35,16 +37,47 @@ pub struct RecordError {
 /// Writes what the engine is told.
 #[derive(Debug)]
 pub struct Recorder {
-    sender: Option<SyncSender<Vec<u8>>>,
+    sender: Option<SyncSender<Message>>,
     finished: Receiver<()>,
     writer: Option<JoinHandle<()>>,
     lost: Arc<AtomicU64>,
     /// Lost since the last line that found room; told by a `gap` before the next one.
     gap: u64,
+    payloads: PayloadHasher,
+    open: OpenConnections,
+    segments: Segments,
+}
+
+/// Where the recording stands among its segments.
+#[derive(Debug)]
+struct Segments {
+    /// Header of the first one.
+    header: Header,
+    /// Number of the current one, from 0.
+    number: u64,
+    /// Bytes that one may have; `None` for a pipe or a device, which is written to until it is full.
+    max_bytes: Option<u64>,
+    /// Bytes that the current one has left.
+    room: u64,
+    /// Latest time that was recorded.
+    last: Timestamp,
+    was_told_full: bool,
+}
+
+/// What waits for the disk.
+#[derive(Debug)]
+enum Message {
+    /// A line, and perhaps a `gap` before it.
+    Line(Vec<u8>),
+    /// A new segment begins with this.
+    Segment(Vec<u8>),
 }
 
 impl Recorder {
-    /// Begins a recording that holds at most `max_bytes`. A file that is there is kept, as `FILE.1`.
+    /// Begins a recording that holds at most `max_bytes`, in two segments of half of it: the current one, and the one
+    /// before as `FILE.1`. A file that is there is kept as `FILE.1` until the first segment is full.
+    ///
+    /// A pipe or a device is written to as it is, and is full after `max_bytes`.
     ///
     /// # Errors
     /// [`RecordError`] if the file cannot be made or its first line cannot be written.
@@ -55,52 +88,64 @@ impl Recorder {
         };
         if path.is_file() {
             // A sidecar that starts again must not wipe out what led to its end.
-            let mut kept = path.as_os_str().to_owned();
-            kept.push(".1");
-            std::fs::rename(path, kept).map_err(failed("keeping the recording that was there"))?;
+            keep(path).map_err(failed("keeping the recording that was there"))?;
         }
-        // A pipe or a device (`/dev/stderr`) is written to as it is.
-        let is_there = path.exists();
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create_new(!is_there)
-            // It holds addresses and heartbeat payloads.
-            .mode(0o600)
-            .open(path)
-            .map_err(failed("creating the file"))?;
+        let rotates = !path.exists();
+        let mut file = create(path, rotates).map_err(failed("creating the file"))?;
         let mut first = serde_json::to_vec(header)
             .map_err(|error| failed("writing the first line")(io::Error::other(error)))?;
         first.push(b'\n');
         file.write_all(&first).map_err(failed("writing the first line"))?;
 
-        let (sender, lines) = sync_channel::<Vec<u8>>(LINES_MAX);
+        let (sender, messages) = sync_channel::<Message>(LINES_MAX);
         let (finishing, finished) = sync_channel(1);
         let lost = Arc::new(AtomicU64::new(0));
-        let mut writing = Writing {
-            file,
-            room: max_bytes.saturating_sub(first.len() as u64),
-            is_full: false,
-            lost: Arc::clone(&lost),
-        };
+        let mut writing =
+            Writing { path: path.to_path_buf(), file, is_broken: false, lost: Arc::clone(&lost) };
         let writer = std::thread::Builder::new()
             .name("ackbeat-recorder".to_owned())
             .spawn(move || {
-                writing.run(&lines);
+                writing.run(&messages);
                 // Nobody waits for it any more if that fails.
                 let _ = finishing.send(());
             })
             .map_err(failed("starting its thread"))?;
-        Ok(Self { sender: Some(sender), finished, writer: Some(writer), lost, gap: 0 })
+        let segment_bytes = if rotates { max_bytes / 2 } else { max_bytes };
+        let segments = Segments {
+            header: header.clone(),
+            number: 0,
+            max_bytes: rotates.then_some(segment_bytes),
+            room: segment_bytes.saturating_sub(first.len() as u64),
+            last: header.began_at,
+            was_told_full: false,
+        };
+        Ok(Self {
+            sender: Some(sender),
+            finished,
+            writer: Some(writer),
+            lost,
+            gap: 0,
+            payloads: PayloadHasher::default(),
+            open: OpenConnections::default(),
+            segments,
+        })
     }
 
     /// Records an input.
     pub fn input(&mut self, input: &Input) {
-        self.line(input);
+        match self.payloads.without_payload(input) {
+            Some(input) => self.line(&input),
+            None => self.line(input),
+        }
+        self.segments.last = self.segments.last.max(input.at());
+        // Afterwards: a segment that this line began tells of it once.
+        self.open.on_input(input);
     }
 
     /// Records a call of `handle_timeout`.
     pub fn tick(&mut self, due: Timestamp, at: Timestamp) {
         self.line(&Mark::Tick(Tick { due, at }));
+        self.segments.last = self.segments.last.max(at);
     }
 
     /// Records the end.
@@ -108,7 +153,13 @@ impl Recorder {
         self.line(&Mark::ShutDown(at));
     }
 
-    /// Lines that are missing: no room in the queue, no room in the file, or an error of the disk.
+    /// A connection is closed, or being closed: later segments do not begin with it.
+    pub fn forget(&mut self, connection: ConnectionId) {
+        self.open.forget(connection);
+    }
+
+    /// Lines that are missing: no room in the queue or on the disk, or an error of the disk. A segment that a newer
+    /// one has replaced is not missing.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
@@ -132,45 +183,115 @@ impl Recorder {
     }
 
     fn line<T: Serialize>(&mut self, line: &T) {
-        let Ok(mut text) = serde_json::to_vec(line) else {
-            self.lose();
-            return;
-        };
-        text.push(b'\n');
-        if self.gap > 0
-            && let Ok(mut gap) = serde_json::to_vec(&Mark::Gap(self.gap))
-        {
-            gap.push(b'\n');
-            gap.append(&mut text);
-            text = gap;
-        }
-        match self.sender.as_ref().map(|sender| sender.try_send(text)) {
-            Some(Ok(())) => self.gap = 0,
-            Some(Err(_)) | None => self.lose(),
+        if self.try_line(line).is_none() {
+            self.gap += 1;
+            self.lost.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    fn lose(&mut self) {
-        self.gap += 1;
-        self.lost.fetch_add(1, Ordering::Relaxed);
+    /// `None` if it found no room.
+    fn try_line<T: Serialize>(&mut self, line: &T) -> Option<()> {
+        let mut text = Vec::new();
+        if self.gap > 0 {
+            serde_json::to_writer(&mut text, &Mark::Gap(self.gap)).ok()?;
+            text.push(b'\n');
+        }
+        serde_json::to_writer(&mut text, line).ok()?;
+        text.push(b'\n');
+        let bytes = text.len() as u64;
+        if bytes > self.segments.room {
+            self.begin_segment()?;
+        }
+        let room = self.segments.room.checked_sub(bytes)?;
+        self.sender.as_ref()?.try_send(Message::Line(text)).ok()?;
+        self.segments.room = room;
+        self.gap = 0;
+        Some(())
+    }
+
+    /// `None` if it found no room.
+    fn begin_segment(&mut self) -> Option<()> {
+        let segments = &mut self.segments;
+        let Some(max_bytes) = segments.max_bytes else {
+            if !segments.was_told_full {
+                tracing::warn!("the recording is full (recording.max_bytes): it ends here");
+            }
+            // Nothing may follow a missing line: the rest would replay as if it were whole.
+            (segments.was_told_full, segments.room) = (true, 0);
+            return None;
+        };
+        let at = segments.last;
+        // What is carried over must leave room for what is new.
+        let (carried, left_out) =
+            self.open.lines(at, usize::try_from(max_bytes / 2).unwrap_or(usize::MAX)).ok()?;
+        let first = &segments.header;
+        let header = Header {
+            began_at: at,
+            began_unix_ns: first.began_unix_ns.saturating_add(at.ns_since(first.began_at)),
+            segment: Some(Segment {
+                run_began_unix_ns: first.began_unix_ns,
+                number: segments.number + 1,
+                left_out,
+            }),
+            ..first.clone()
+        };
+        let mut start = serde_json::to_vec(&header).ok()?;
+        start.push(b'\n');
+        start.extend(carried);
+        let room = max_bytes.checked_sub(start.len() as u64)?;
+        self.sender.as_ref()?.try_send(Message::Segment(start)).ok()?;
+        segments.number += 1;
+        segments.room = room;
+        Some(())
     }
 }
 
+/// Keeps a file as `FILE.1`, in the place of the one that was kept before.
+fn keep(path: &Path) -> io::Result<()> {
+    let mut kept = path.as_os_str().to_owned();
+    kept.push(".1");
+    std::fs::rename(path, kept)
+}
+
+fn create(path: &Path, is_new: bool) -> io::Result<File> {
+    OpenOptions::new()
+        .write(true)
+        .create_new(is_new)
+        // It holds addresses and paths of requests.
+        .mode(0o600)
+        .open(path)
+}
+
 struct Writing {
+    path: PathBuf,
     file: File,
-    room: u64,
-    is_full: bool,
+    /// A write failed.
+    is_broken: bool,
     lost: Arc<AtomicU64>,
 }
 
 impl Writing {
-    fn run(&mut self, lines: &Receiver<Vec<u8>>) {
-        while let Ok(mut text) = lines.recv() {
+    fn run(&mut self, messages: &Receiver<Message>) {
+        let mut next = None;
+        while let Some(message) = next.take().or_else(|| messages.recv().ok()) {
+            let mut text = match message {
+                Message::Line(text) => text,
+                Message::Segment(start) => {
+                    self.begin_segment(&start);
+                    continue;
+                }
+            };
             let mut count = 1;
             // One write for what has gathered meanwhile, up to a size.
             while text.len() < 64 * 1024 {
-                let Ok(mut line) = lines.try_recv() else { break };
-                text.append(&mut line);
+                match messages.try_recv() {
+                    Ok(Message::Line(mut line)) => text.append(&mut line),
+                    Ok(segment @ Message::Segment(_)) => {
+                        next = Some(segment);
+                        break;
+                    }
+                    Err(_) => break,
+                }
                 count += 1;
             }
             self.write(&text, count);
@@ -178,21 +299,35 @@ impl Writing {
     }
 
     fn write(&mut self, text: &[u8], count: u64) {
-        if self.is_full || text.len() as u64 > self.room {
-            if !self.is_full {
-                tracing::warn!("the recording is full (recording.max_bytes): it ends here");
-            }
-            // Once a line is missing nothing may follow: the rest would replay as if it were whole.
-            self.is_full = true;
+        if !self.is_broken
+            && let Err(error) = self.file.write_all(text)
+        {
+            self.give_up(&error);
+        }
+        if self.is_broken {
             self.lost.fetch_add(count, Ordering::Relaxed);
+        }
+    }
+
+    fn begin_segment(&mut self, start: &[u8]) {
+        // A segment that could not be written must not take the place of a whole one.
+        if self.is_broken {
             return;
         }
-        self.room -= text.len() as u64;
-        if let Err(error) = self.file.write_all(text) {
-            tracing::warn!(%error, "the recording ends here");
-            self.is_full = true;
-            self.lost.fetch_add(count, Ordering::Relaxed);
+        let begun = keep(&self.path).and_then(|()| create(&self.path, true)).and_then(|mut file| {
+            file.write_all(start)?;
+            Ok(file)
+        });
+        match begun {
+            Ok(file) => self.file = file,
+            Err(error) => self.give_up(&error),
         }
+    }
+
+    /// Nothing may follow a missing line: the rest would replay as if it were whole.
+    fn give_up(&mut self, error: &io::Error) {
+        tracing::warn!(%error, "the recording ends here");
+        self.is_broken = true;
     }
 }
 
@@ -205,9 +340,12 @@ mod tests {
         let lost = Arc::new(AtomicU64::new(0));
         // Every write to it fails with ENOSPC (full(4)).
         let file = OpenOptions::new().write(true).open("/dev/full").unwrap();
-        let mut writing = Writing { file, room: 1_000, is_full: false, lost: Arc::clone(&lost) };
+        let path = PathBuf::from("/dev/full");
+        let mut writing = Writing { path, file, is_broken: false, lost: Arc::clone(&lost) };
         writing.write(b"line\nline\n", 2);
+        writing.begin_segment(b"header\n");
         writing.write(b"line\n", 1);
         assert_eq!(lost.load(Ordering::Relaxed), 3, "what follows a missing line is left out too");
+        assert!(Path::new("/dev/full").exists(), "what is broken replaces nothing");
     }
 }

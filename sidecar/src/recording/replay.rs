@@ -2,7 +2,7 @@
 
 use ackbeat_liveness::{Engine, Input, Output, Policy, Timestamp};
 
-use super::{Line, ReadError, Reader};
+use super::{Header, Line, ReadError, Reader};
 
 /// What a replay came across.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,10 +17,6 @@ pub struct Summary {
 
 /// Feeds `reader` through an engine under `policy` and hands each decision to `decided`.
 ///
-/// Under the recorded thresholds the engine is called exactly as it was in life, so it decides the same. Under others
-/// its deadlines differ: they expire between the lines, but never inside a pause of the recorded sidecar, which stays
-/// the pause that it was.
-///
 /// # Errors
 /// [`ReadError`], with the number of the line that makes no sense.
 pub fn replay(
@@ -28,68 +24,109 @@ pub fn replay(
     policy: Policy,
     mut decided: impl FnMut(&Output),
 ) -> Result<Summary, ReadError> {
-    let is_as_recorded = reader.header().ticks && policy == reader.header().thresholds;
-    let mut engine = Engine::new(policy);
+    let mut rerun = Rerun::new(reader.header(), policy);
     let mut summary = Summary::default();
-    let mut last = reader.header().began_at;
-    let mut is_shut_down = false;
     while let Some(line) = reader.next_line()? {
-        match line {
-            Line::Input(input) => {
-                let at = input.at();
-                if !is_as_recorded {
-                    pass_time(&mut engine, at, &mut decided);
-                }
-                last = last.max(at);
-                engine.handle_input(*input);
-                summary.inputs += 1;
-            }
-            Line::Tick(tick) => {
-                if !is_as_recorded {
-                    pass_time(&mut engine, tick.due, &mut decided);
-                }
-                last = last.max(tick.at);
-                engine.handle_timeout(tick.at);
-            }
-            Line::Gap(count) => {
-                summary.missing += count;
-                // What is not there proves nothing.
-                engine.handle_input(Input::RecordsLost { at: last, count });
-            }
-            Line::ShutDown(at) => {
-                if !is_as_recorded {
-                    pass_time(&mut engine, at, &mut decided);
-                }
-                engine.shut_down(at);
-                is_shut_down = true;
-            }
-        }
-        hand_over(&mut engine, &mut decided);
+        summary.count(&line);
+        rerun.line(line, &mut decided);
     }
-    if !is_shut_down {
-        engine.shut_down(last);
-        hand_over(&mut engine, &mut decided);
-    }
+    rerun.finish(&mut decided);
     summary.is_cut_off = reader.is_cut_off();
     Ok(summary)
 }
 
-/// Lets the engine's own deadlines up to `until` expire, each on time.
-fn pass_time(engine: &mut Engine, until: Timestamp, decided: &mut impl FnMut(&Output)) {
-    let mut last = None;
-    while let Some(due) = engine.poll_timeout().filter(|due| *due < until) {
-        // An engine that stands still must not hold the replay.
-        if last.is_some_and(|last| due <= last) {
-            break;
+impl Summary {
+    /// Counts a line.
+    pub fn count(&mut self, line: &Line) {
+        match line {
+            Line::Input(_) => self.inputs += 1,
+            Line::Gap(count) => self.missing += count,
+            Line::Tick(_) | Line::ShutDown(_) => {}
         }
-        last = Some(due);
-        engine.handle_timeout(due);
-        hand_over(engine, decided);
     }
 }
 
-fn hand_over(engine: &mut Engine, decided: &mut impl FnMut(&Output)) {
-    while let Some(output) = engine.poll() {
-        decided(&output);
+/// An engine that is fed a recording.
+///
+/// Under the recorded thresholds the engine is called exactly as it was in life, so it decides the same. Under others
+/// its deadlines differ: they expire between the lines, but never inside a pause of the recorded sidecar, which stays
+/// the pause that it was.
+#[derive(Debug)]
+pub struct Rerun {
+    engine: Engine,
+    is_as_recorded: bool,
+    last: Timestamp,
+    is_shut_down: bool,
+}
+
+impl Rerun {
+    /// An engine under `policy` for the recording with this header.
+    #[must_use]
+    pub fn new(header: &Header, policy: Policy) -> Self {
+        Self {
+            is_as_recorded: header.ticks && policy == header.thresholds,
+            engine: Engine::new(policy),
+            last: header.began_at,
+            is_shut_down: false,
+        }
+    }
+
+    /// Feeds the next line and hands each decision to `decided`.
+    pub fn line(&mut self, line: Line, decided: &mut impl FnMut(&Output)) {
+        match line {
+            Line::Input(input) => {
+                let at = input.at();
+                if !self.is_as_recorded {
+                    self.pass_time(at, decided);
+                }
+                self.last = self.last.max(at);
+                self.engine.handle_input(*input);
+            }
+            Line::Tick(tick) => {
+                if !self.is_as_recorded {
+                    self.pass_time(tick.due, decided);
+                }
+                self.last = self.last.max(tick.at);
+                self.engine.handle_timeout(tick.at);
+            }
+            // What is not there proves nothing.
+            Line::Gap(count) => self.engine.handle_input(Input::RecordsLost { at: self.last, count }),
+            Line::ShutDown(at) => {
+                if !self.is_as_recorded {
+                    self.pass_time(at, decided);
+                }
+                self.engine.shut_down(at);
+                self.is_shut_down = true;
+            }
+        }
+        self.hand_over(decided);
+    }
+
+    /// The recording has ended: ends every record that is still open.
+    pub fn finish(mut self, decided: &mut impl FnMut(&Output)) {
+        if !self.is_shut_down {
+            self.engine.shut_down(self.last);
+            self.hand_over(decided);
+        }
+    }
+
+    /// Lets the engine's own deadlines up to `until` expire, each on time.
+    fn pass_time(&mut self, until: Timestamp, decided: &mut impl FnMut(&Output)) {
+        let mut last = None;
+        while let Some(due) = self.engine.poll_timeout().filter(|due| *due < until) {
+            // An engine that stands still must not hold the replay.
+            if last.is_some_and(|last| due <= last) {
+                break;
+            }
+            last = Some(due);
+            self.engine.handle_timeout(due);
+            self.hand_over(decided);
+        }
+    }
+
+    fn hand_over(&mut self, decided: &mut impl FnMut(&Output)) {
+        while let Some(output) = self.engine.poll() {
+            decided(&output);
+        }
     }
 }
