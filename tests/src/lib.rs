@@ -4,6 +4,7 @@
 //! Everything waits for conditions with a deadline ([`journal::Journal::wait_for`]); everything that was made is
 //! removed when its value is dropped, on a panic too.
 
+pub mod arena;
 pub mod client;
 pub mod clock;
 pub mod expectations;

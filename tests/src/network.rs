@@ -104,6 +104,15 @@ impl Network {
         }
     }
 
+    /// The client's address.
+    #[must_use]
+    pub fn client_address(&self, version: IpVersion) -> IpAddr {
+        match version {
+            IpVersion::V4 => Ipv4Addr::new(10, 87, 2, 2).into(),
+            IpVersion::V6 => Ipv6Addr::new(0xfd87, 2, 0, 0, 0, 0, 0, 2).into(),
+        }
+    }
+
     /// Drops every segment of the connections whose client has `port`, both ways, and tells nobody.
     ///
     /// # Errors

@@ -1,0 +1,31 @@
+//! The scenarios, by what is wrong in them.
+
+mod gone;
+mod healthy;
+
+use super::row::Row;
+
+/// Every scenario, in the order of its number.
+pub const ROWS: &[Row] = &[healthy::IDLE, gone::BLACKHOLE_WITH_PING];
+
+/// The scenario of that number.
+#[must_use]
+pub fn row(number: u8) -> Option<&'static Row> {
+    ROWS.iter().find(|row| row.number == number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_ascend_and_every_row_has_a_variant() {
+        for pair in ROWS.windows(2) {
+            assert!(pair[0].number < pair[1].number);
+        }
+        for row in ROWS {
+            assert!(!row.variants.is_empty() && row.subjects > 0 && row.weight > 0, "row {}", row.number);
+            assert!(row.quick.is_none_or(|name| row.variant(name).is_some()), "row {}", row.number);
+        }
+    }
+}

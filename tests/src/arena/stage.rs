@@ -1,0 +1,286 @@
+//! Where a scenario is played: namespaces, a host whose watchdog only watches, peers, and the sidecar that records.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use super::row::{Row, Variant};
+use super::truth::{FORMAT, HostKnowledge, HostReport, State, StateChange, Subject, Truth};
+use crate::client::{Client, ClientOptions};
+use crate::clock::monotonic_ns;
+use crate::journal::wait_until;
+use crate::mux::{Host, HostAction, HostOptions};
+use crate::network::{IpVersion, Network};
+use crate::sidecar::{Sidecar, SidecarOptions};
+
+/// File with what the engine was told.
+pub const RECORDING_FILE: &str = "recording.jsonl";
+/// File with what was true.
+pub const TRUTH_FILE: &str = "truth.json";
+/// A recording of a run never grows to this.
+const RECORDING_MAX_BYTES: u64 = 2_000_000_000;
+/// The heartbeat's interval, unless a row says otherwise.
+pub const INTERVAL: Duration = Duration::from_secs(2);
+/// Pongs of a subject before anything happens to it: enough to learn the interval from.
+pub const LEARNING_PONGS: usize = 3;
+const PONG_DEADLINE: Duration = Duration::from_secs(60);
+
+/// The path between host and peers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum PathKind {
+    /// A router that forwards in the kernel.
+    Router,
+}
+
+/// How a stage is set up.
+#[derive(Clone, Debug)]
+pub struct StageOptions {
+    /// The path.
+    pub path: PathKind,
+    /// The heartbeat's interval.
+    pub interval: Duration,
+    /// Size of the host's send buffers in bytes; the kernel's own choice if `None`.
+    pub send_buffer_bytes: Option<u32>,
+    /// Blocks the host's event loop.
+    pub block: Option<crate::mux::Block>,
+}
+
+impl Default for StageOptions {
+    fn default() -> Self {
+        Self { path: PathKind::Router, interval: INTERVAL, send_buffer_bytes: None, block: None }
+    }
+}
+
+/// A scenario's stage. Dropping it removes everything.
+pub struct Stage {
+    /// What is played.
+    pub row: &'static Row,
+    /// Its variant.
+    pub variant: &'static Variant,
+    /// Source of everything random.
+    pub random: fastrand::Rng,
+    /// The peers that a row keeps for the length of the run; dropped before the host.
+    pub clients: Vec<Client>,
+    /// The recording sidecar; `None` once it was stopped.
+    pub sidecar: Option<Sidecar>,
+    /// The host. Its watchdog only watches.
+    pub host: Host,
+    /// Namespaces and path.
+    pub network: Network,
+    seed: u64,
+    directory: PathBuf,
+    began_at_ns: u64,
+    subjects: Vec<Subject>,
+    figures: std::collections::BTreeMap<String, f64>,
+}
+
+/// Files of a stage that was played.
+#[derive(Clone, Debug)]
+pub struct Played {
+    /// What the engine was told.
+    pub recording: PathBuf,
+    /// What was true.
+    pub truth: Truth,
+}
+
+impl Stage {
+    /// Sets up a stage that writes into `directory`.
+    ///
+    /// # Errors
+    /// If namespaces, host or sidecar cannot be had.
+    pub fn set_up(
+        row: &'static Row,
+        variant: &'static Variant,
+        seed: u64,
+        ackbeat: &Path,
+        directory: &Path,
+    ) -> Result<Self> {
+        std::fs::create_dir_all(directory)
+            .with_context(|| format!("making {} failed", directory.display()))?;
+        for name in [RECORDING_FILE, TRUTH_FILE] {
+            let path = directory.join(name);
+            if path.exists() {
+                std::fs::remove_file(&path).with_context(|| format!("removing {} failed", path.display()))?;
+            }
+        }
+        let options = (row.options)(variant);
+        let network = match options.path {
+            PathKind::Router => Network::create()?,
+        };
+        let host = Host::start(
+            Some(&network.host),
+            HostOptions {
+                interval: options.interval,
+                send_buffer_bytes: options.send_buffer_bytes,
+                block: options.block,
+                ..HostOptions::new(network.host_address(IpVersion::V4)).watching_only()
+            },
+        )?;
+        let sidecar_options = SidecarOptions::port(host.address().port())
+            .argument("--record", directory.join(RECORDING_FILE))
+            .variable("ACKBEAT_RECORDING_MAX_BYTES", RECORDING_MAX_BYTES.to_string());
+        let sidecar = Sidecar::start_program(ackbeat, &network.host, &sidecar_options)?;
+        // Rows and variants of one seed must not share their random numbers.
+        let mixed = seed
+            ^ (u64::from(row.number) << 32)
+            ^ variant.name.bytes().fold(0, |sum, byte| sum * 131 + u64::from(byte));
+        Ok(Self {
+            row,
+            variant,
+            random: fastrand::Rng::with_seed(mixed),
+            clients: Vec::new(),
+            sidecar: Some(sidecar),
+            host,
+            network,
+            seed,
+            directory: directory.to_path_buf(),
+            began_at_ns: monotonic_ns(),
+            subjects: Vec::new(),
+            figures: std::collections::BTreeMap::new(),
+        })
+    }
+
+    /// Options of a healthy peer.
+    #[must_use]
+    pub fn peer_options(&self) -> ClientOptions {
+        ClientOptions::new(self.host.address())
+    }
+
+    /// Connects a peer and declares it a subject that is alive.
+    ///
+    /// # Errors
+    /// If it cannot connect.
+    pub fn connect(&mut self, name: &str, options: ClientOptions) -> Result<Client> {
+        let client = Client::connect(Some(&self.network.client), options)?;
+        let peer = SocketAddr::new(self.network.client_address(IpVersion::V4), client.port());
+        self.declare(name, peer);
+        Ok(client)
+    }
+
+    /// Connects as many healthy peers as the row has subjects, each at a random moment of the heartbeat's interval,
+    /// and waits until the interval can be learned from them.
+    ///
+    /// # Errors
+    /// If one cannot connect or does not answer.
+    pub fn connect_subjects(&mut self) -> Result<Vec<Client>> {
+        let mut clients = Vec::new();
+        for number in 1..=self.row.subjects {
+            let options = self.peer_options();
+            clients.push(self.connect(&format!("peer-{number}"), options)?);
+            self.pass_up_to(INTERVAL / self.row.subjects);
+        }
+        for client in &clients {
+            self.host.wait_for_pongs(client.port(), LEARNING_PONGS, PONG_DEADLINE)?;
+        }
+        Ok(clients)
+    }
+
+    /// Declares a peer that the row connected itself a subject that is alive.
+    pub fn declare(&mut self, name: &str, peer: SocketAddr) {
+        let began = StateChange { at_ns: monotonic_ns(), state: State::Alive };
+        self.subjects.push(Subject { name: name.to_owned(), peer, states: vec![began] });
+    }
+
+    /// Says what the subject with this port is from now on.
+    ///
+    /// # Errors
+    /// If there is no such subject.
+    pub fn now(&mut self, port: u16, state: State) -> Result<()> {
+        self.from(monotonic_ns(), port, state)
+    }
+
+    /// Says what the subject with this port was from `at_ns` on.
+    ///
+    /// # Errors
+    /// If there is no such subject.
+    pub fn from(&mut self, at_ns: u64, port: u16, state: State) -> Result<()> {
+        let subject = self.subjects.iter_mut().rev().find(|subject| subject.peer.port() == port);
+        let subject = subject.with_context(|| format!("port {port} is no subject"))?;
+        subject.states.push(StateChange { at_ns, state });
+        Ok(())
+    }
+
+    /// Notes a figure that the row measured.
+    pub fn figure(&mut self, name: &str, value: f64) {
+        self.figures.insert(name.to_owned(), value);
+    }
+
+    /// Lets time pass: part of the scenario, and no wait for anything.
+    pub fn pass(&self, duration: Duration) {
+        std::thread::sleep(duration);
+    }
+
+    /// Lets a random time pass, up to `longest`.
+    pub fn pass_up_to(&mut self, longest: Duration) {
+        let part = self.random.f64();
+        self.pass(longest.mul_f64(part));
+    }
+
+    /// Ends the stage: stops the sidecar and writes the truth.
+    ///
+    /// # Errors
+    /// If the sidecar does not end well, or the recording is not there.
+    pub fn finish(mut self) -> Result<Played> {
+        let ended_at_ns = monotonic_ns();
+        let recording = self.directory.join(RECORDING_FILE);
+        if let Some(sidecar) = self.sidecar.take() {
+            sidecar.stop()?;
+        }
+        self.clients.clear();
+        ensure!(recording.is_file(), "the sidecar left no recording at {}", recording.display());
+        wait_until("the recording's last line", Duration::from_secs(10), || Ok(ends_whole(&recording)))?;
+        ensure!(!self.subjects.is_empty(), "row {} declared no subject", self.row.number);
+        let peer_address = self.network.client_address(IpVersion::V4);
+        let reports = self.host.events.read(|events| {
+            events
+                .iter()
+                .filter_map(|event| {
+                    let what = match event.what {
+                        HostAction::Ping { buffered_bytes, .. } => HostKnowledge::Tick { buffered_bytes },
+                        HostAction::Pong => HostKnowledge::Pong,
+                        _ => return None,
+                    };
+                    let peer = SocketAddr::new(peer_address, event.peer_port);
+                    Some(HostReport { at_ns: event.at_ns, peer, what })
+                })
+                .collect()
+        });
+        let truth = Truth {
+            arena_truth: FORMAT,
+            row: self.row.number,
+            variant: self.variant.name.to_owned(),
+            seed: self.seed,
+            began_at_ns: self.began_at_ns,
+            ended_at_ns,
+            subjects: std::mem::take(&mut self.subjects),
+            reports,
+            figures: std::mem::take(&mut self.figures),
+        };
+        truth.write(&self.directory.join(TRUTH_FILE))?;
+        Ok(Played { recording, truth })
+    }
+}
+
+/// Whether a file ends with a line end.
+fn ends_whole(path: &Path) -> bool {
+    std::fs::read(path).is_ok_and(|bytes| bytes.last() == Some(&b'\n'))
+}
+
+/// Plays one row once.
+///
+/// # Errors
+/// If the stage cannot be set up or the row does not go as it must.
+pub fn play(
+    row: &'static Row,
+    variant: &'static Variant,
+    seed: u64,
+    ackbeat: &Path,
+    directory: &Path,
+) -> Result<Played> {
+    let mut stage = Stage::set_up(row, variant, seed, ackbeat, directory)
+        .with_context(|| format!("setting up row {} failed", row.number))?;
+    (row.play)(&mut stage).with_context(|| format!("row {} {} (seed {seed})", row.number, variant.name))?;
+    stage.finish()
+}
