@@ -11,7 +11,7 @@ use super::truth::{FORMAT, HostKnowledge, HostReport, State, StateChange, Subjec
 use crate::client::{Client, ClientOptions};
 use crate::clock::monotonic_ns;
 use crate::journal::wait_until;
-use crate::mux::{Host, HostAction, HostOptions};
+use crate::mux::{Host, HostAction, HostEvent, HostOptions};
 use crate::network::{IpVersion, Network};
 use crate::sidecar::{Sidecar, SidecarOptions};
 
@@ -61,6 +61,8 @@ pub struct Stage {
     pub variant: &'static Variant,
     /// Source of everything random.
     pub random: fastrand::Rng,
+    /// A short set is played: what is only there to let slow detectors decide is left out.
+    pub is_quick: bool,
     /// The peers that a row keeps for the length of the run; dropped before the host.
     pub clients: Vec<Client>,
     /// The recording sidecar; `None` once it was stopped.
@@ -94,6 +96,7 @@ impl Stage {
         row: &'static Row,
         variant: &'static Variant,
         seed: u64,
+        is_quick: bool,
         ackbeat: &Path,
         directory: &Path,
     ) -> Result<Self> {
@@ -130,6 +133,7 @@ impl Stage {
             row,
             variant,
             random: fastrand::Rng::with_seed(mixed),
+            is_quick,
             clients: Vec::new(),
             sidecar: Some(sidecar),
             host,
@@ -218,6 +222,28 @@ impl Stage {
         self.pass(longest.mul_f64(part));
     }
 
+    /// Lets `duration` pass in a full set, and only `quick` in a short one.
+    pub fn pass_or(&self, duration: Duration, quick: Duration) {
+        self.pass(if self.is_quick { quick } else { duration });
+    }
+
+    /// Lets time pass until `early` before a tick of the heartbeat: the next one that is further away than that.
+    ///
+    /// # Errors
+    /// If the host sends no Pings.
+    pub fn pass_until_tick(&self, early: Duration) -> Result<()> {
+        let last_ns = self.host.events.wait_for("a Ping of the host", PONG_DEADLINE, |events| {
+            let ping = |event: &&HostEvent| matches!(event.what, HostAction::Ping { .. });
+            events.iter().rev().find(ping).map(|event| event.at_ns)
+        })?;
+        let nanoseconds = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        let interval_ns = nanoseconds((self.row.options)(self.variant).interval).max(1);
+        let now_ns = monotonic_ns();
+        let since_ns = now_ns.saturating_sub(last_ns).saturating_add(nanoseconds(early));
+        self.pass(Duration::from_nanos(interval_ns - since_ns % interval_ns));
+        Ok(())
+    }
+
     /// Ends the stage: stops the sidecar and writes the truth.
     ///
     /// # Errors
@@ -276,10 +302,11 @@ pub fn play(
     row: &'static Row,
     variant: &'static Variant,
     seed: u64,
+    is_quick: bool,
     ackbeat: &Path,
     directory: &Path,
 ) -> Result<Played> {
-    let mut stage = Stage::set_up(row, variant, seed, ackbeat, directory)
+    let mut stage = Stage::set_up(row, variant, seed, is_quick, ackbeat, directory)
         .with_context(|| format!("setting up row {} failed", row.number))?;
     (row.play)(&mut stage).with_context(|| format!("row {} {} (seed {seed})", row.number, variant.name))?;
     stage.finish()

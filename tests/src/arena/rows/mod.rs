@@ -6,7 +6,13 @@ mod healthy;
 use super::row::Row;
 
 /// Every scenario, in the order of its number.
-pub const ROWS: &[Row] = &[healthy::IDLE, gone::BLACKHOLE_WITH_PING];
+pub const ROWS: &[Row] = &[
+    healthy::IDLE,
+    gone::BLACKHOLE_WITH_PING,
+    gone::BLACKHOLE_IN_BULK,
+    gone::BLACKHOLE_WHILE_IDLE,
+    gone::BLACKHOLE_BEHIND_CLOSED_WINDOW,
+];
 
 /// The scenario of that number.
 #[must_use]

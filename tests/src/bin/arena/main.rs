@@ -28,6 +28,9 @@ enum Command {
         /// Seed of everything that is random in it.
         #[arg(long, default_value_t = 1)]
         seed: u64,
+        /// Leaves out what is only there to let slow detectors decide.
+        #[arg(long)]
+        quick: bool,
         /// Folder for the files.
         #[arg(long)]
         out: PathBuf,
@@ -36,7 +39,7 @@ enum Command {
 
 fn main() -> Result<()> {
     match Arguments::parse().command {
-        Command::Play { row, variant, seed, out } => {
+        Command::Play { row, variant, seed, quick, out } => {
             let row = rows::row(row).with_context(|| format!("there is no row {row}"))?;
             let variant = match variant {
                 Some(name) => {
@@ -44,7 +47,7 @@ fn main() -> Result<()> {
                 }
                 None => row.variants.first().context("a row has a variant")?,
             };
-            let played = stage::play(row, variant, seed, &tools::ackbeat()?, &out)?;
+            let played = stage::play(row, variant, seed, quick, &tools::ackbeat()?, &out)?;
             println!("{} subjects, recording {}", played.truth.subjects.len(), played.recording.display());
             Ok(())
         }
