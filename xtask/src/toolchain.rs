@@ -23,8 +23,23 @@ pub(crate) struct Toolchain {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) struct TestTools {
+    /// A WebSocket server with a heartbeat, from PyPI.
+    pub(crate) aiohttp: String,
     /// An OTLP receiver, from PyPI.
     pub(crate) rotel: String,
+    /// A WebSocket server with a keepalive, from PyPI.
+    pub(crate) websockets: String,
+}
+
+impl TestTools {
+    /// The packages from PyPI as `pip` takes them, each with what the tests need it for.
+    pub(crate) fn python_requirements(&self) -> [(String, &'static str); 3] {
+        [
+            (format!("rotel=={}", self.rotel), "an OTLP receiver"),
+            (format!("aiohttp=={}", self.aiohttp), "a WebSocket server with a heartbeat"),
+            (format!("websockets=={}", self.websockets), "a WebSocket server with a keepalive"),
+        ]
+    }
 }
 
 impl Toolchain {

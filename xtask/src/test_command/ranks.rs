@@ -226,7 +226,7 @@ fn namespaces(
     installer.program("ss", "iproute2", "tells the kernel's numbers that ours are compared with")?;
     installer.program("nft", "nftables", "drops packets in the tests")?;
     tools::node(workspace, installer)?;
-    tools::rotel(workspace, installer)?;
+    tools::python(workspace, installer)?;
     let object = build_command::ebpf_object(workspace, options, installer)?;
     build_command::sidecar(workspace, &object, false)?;
     let tests = workspace.package(TESTS_PACKAGE)?;

@@ -1,4 +1,4 @@
-//! What the tests talk to and is not ours: Node.js with `ws`, and an OTLP receiver from PyPI.
+//! What the tests talk to and is not ours: WebSocket servers from npm and PyPI, and an OTLP receiver.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,13 +19,13 @@ pub(crate) fn node(workspace: &Workspace, installer: &Installer) -> Result<()> {
     let sources = workspace.package("ackbeat-tests")?.folder().join("node");
     let lock = sources.join("package-lock.json");
     let wanted = fs::read(&lock).with_context(|| format!("could not read {}", lock.display()))?;
-    installer.program("node", "nodejs", "runs the mux host of the main story")?;
+    installer.program("node", "nodejs", "runs the Node.js hosts of the tests")?;
     // npm writes this file last, so it stands for a finished installation.
     let done = folder.join("installed-package-lock.json");
     if fs::read(&done).is_ok_and(|installed| installed == wanted) && folder.join("node_modules").is_dir() {
         return Ok(());
     }
-    installer.program("npm", "npm", "installs the npm package ws")?;
+    installer.program("npm", "npm", "installs the npm packages ws and engine.io")?;
     fs::create_dir_all(&folder).with_context(|| format!("could not make the folder {}", folder.display()))?;
     for name in ["package.json", "package-lock.json"] {
         let content =
@@ -33,7 +33,7 @@ pub(crate) fn node(workspace: &Workspace, installer: &Installer) -> Result<()> {
         write_if_changed(&folder.join(name), &content)?;
     }
     console::progress(&format!(
-        "installing: the npm packages of {} (the mux host of the main story)",
+        "installing: the npm packages of {} (ws and engine.io, for the Node.js hosts of the tests)",
         lock.display()
     ));
     with_retries("installing the npm packages", || {
@@ -50,34 +50,37 @@ pub(crate) fn node(workspace: &Workspace, installer: &Installer) -> Result<()> {
     write_if_changed(&done, &wanted)
 }
 
-/// Puts the pinned `rotel` into a virtual environment at `<target>/test-tools/python`.
+/// Puts the pinned packages from PyPI into a virtual environment at `<target>/test-tools/python`.
 ///
 /// # Errors
 /// Python or its `venv` is missing and may not be installed, or pip failed.
-pub(crate) fn rotel(workspace: &Workspace, installer: &Installer) -> Result<()> {
+pub(crate) fn python(workspace: &Workspace, installer: &Installer) -> Result<()> {
     let folder = workspace.test_tools_folder().join("python");
-    let pinned = &workspace.test_tools().rotel;
-    let done = folder.join("installed-rotel");
-    if fs::read_to_string(&done).is_ok_and(|installed| installed == *pinned) {
+    let requirements = workspace.test_tools().python_requirements();
+    let wanted = requirements.iter().map(|(pinned, _)| format!("{pinned}\n")).collect::<String>();
+    let done = folder.join("installed-requirements.txt");
+    if fs::read_to_string(&done).is_ok_and(|installed| installed == wanted) {
         return Ok(());
     }
-    installer.program("python3", "python3", "runs pip for the OTLP receiver of the tests")?;
+    installer.program("python3", "python3", "runs the OTLP receiver and the Python hosts of the tests")?;
     if !makes_environments() {
-        installer.install(&["python3-venv"], "a folder of its own for the OTLP receiver of the tests")?;
+        installer.install(&["python3-venv"], "a folder of its own for the Python packages of the tests")?;
         if !makes_environments() {
             bail!(
                 "`python3 -m venv` does not work with the python3 in PATH: install venv and ensurepip for it"
             );
         }
     }
-    console::progress(&format!(
-        "installing: the PyPI package rotel {pinned} into {} (an OTLP receiver)",
-        folder.display()
-    ));
+    for (pinned, purpose) in &requirements {
+        console::progress(&format!(
+            "installing: the PyPI package {pinned} into {} ({purpose})",
+            folder.display()
+        ));
+    }
     let mut venv = process::command("python3");
     venv.args(["-m", "venv"]).arg(&folder);
     process::run(&mut venv, "making a Python environment")?;
-    with_retries("installing rotel", || pip(&folder, pinned))?;
+    with_retries("installing the PyPI packages", || pip(&folder, &requirements))?;
     let agent = rotel_agent(&folder)?;
     if let Some(library) = missing_python_library(&agent)? {
         installer.install(&[&library], "the OTLP receiver of the tests is linked with it")?;
@@ -85,7 +88,7 @@ pub(crate) fn rotel(workspace: &Workspace, installer: &Installer) -> Result<()> 
             bail!("{} cannot start: it needs {still}, the library of the python3 in PATH", agent.display());
         }
     }
-    write_if_changed(&done, pinned.as_bytes())
+    write_if_changed(&done, wanted.as_bytes())
 }
 
 /// The program inside the package: a Rust program that is linked with the interpreter's library.
@@ -112,11 +115,11 @@ fn library_package(message: &str) -> Option<String> {
     library.split(".so").next().map(str::to_owned)
 }
 
-fn pip(folder: &Path, pinned: &str) -> Result<()> {
+fn pip(folder: &Path, requirements: &[(String, &str)]) -> Result<()> {
     let mut command = process::command(folder.join("bin/python3"));
     command.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary=:all:"]);
-    command.arg(format!("rotel=={pinned}"));
-    process::run(&mut command, "installing rotel")
+    command.args(requirements.iter().map(|(pinned, _)| pinned));
+    process::run(&mut command, "installing the PyPI packages")
 }
 
 /// Debian splits the module that `venv` needs into a package of its own.
