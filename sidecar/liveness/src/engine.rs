@@ -113,9 +113,13 @@ impl Engine {
         &self.policy
     }
 
-    /// Puts another policy in force, from the next input on.
+    /// Puts another policy in force. What it changes for the connections that are there comes out of [`Engine::poll`].
     pub fn set_policy(&mut self, policy: Policy) {
         self.policy = policy;
+        let ids: alloc::vec::Vec<ConnectionId> = self.connections.keys().copied().collect();
+        for id in ids {
+            self.update(id, self.now, |_, _, _| {});
+        }
     }
 
     /// Totals since the engine was made.
@@ -198,6 +202,7 @@ impl Engine {
             policy: &self.policy,
             schedule: self.schedules.get(&connection.schedule_key()),
             window_opened_at: self.window_opened_at,
+            now: self.now,
         };
         Some(connection.assessed(now, &context))
     }
@@ -247,11 +252,9 @@ impl Engine {
         }
         self.counters.late_ticks = self.counters.late_ticks.saturating_add(1);
         self.window_opened_at = self.window_opened_at.max(at);
-        // Collected first: reopening moves the deadlines.
-        let waiting: alloc::vec::Vec<ConnectionId> = self.deadlines.iter().map(|(_, id)| *id).collect();
-        let policy = self.policy.clone();
-        for id in waiting {
-            self.update(id, at, |connection, _, _| connection.reopen(at, &policy));
+        let ids: alloc::vec::Vec<ConnectionId> = self.connections.keys().copied().collect();
+        for id in ids {
+            self.update(id, at, |connection, context, _| connection.reopen(at, context.policy));
         }
     }
 
@@ -293,10 +296,10 @@ impl Engine {
         let (id, at) = (frame.connection, frame.at);
         let is_ping = frame.direction == Direction::Egress && frame.kind == FrameKind::Ping;
         let mut learned = None;
-        self.update(id, at, |connection, context, outputs| {
+        self.update(id, at, |connection, _, outputs| {
             let key = connection.schedule_key();
             let is_open = !connection.is_closing();
-            let earlier = connection.on_frame(frame, context, outputs);
+            let earlier = connection.on_frame(frame, outputs);
             learned = (is_ping && is_open).then_some((key, earlier));
         });
         if let Some((key, earlier)) = learned {
@@ -351,8 +354,11 @@ impl Engine {
             policy: &self.policy,
             schedule: self.schedules.get(&key),
             window_opened_at: self.window_opened_at,
+            now: self.now,
         };
         act(connection, &context, &mut self.outputs);
+        // Whatever it was, it may have changed what the facts add up to.
+        connection.update_verdict(&context, &mut self.outputs);
         let is_finished = connection.is_finished();
         let deadline = if is_finished { None } else { connection.next_deadline(&context) };
         let wants = !is_finished && connection.wants_samples(&context);

@@ -199,7 +199,8 @@ words! {
     serde(tag = "output", rename_all = "snake_case")
 )]
 pub enum Output {
-    /// A verdict changed.
+    /// A verdict changed, or whether the policy justifies a kill under it, or both at once. Two of these for one
+    /// connection, one after the other, never say the same.
     VerdictChanged(VerdictChange),
     /// A connection was closed, whoever did it; told at the close itself, before the post-mortem.
     Closing {
@@ -214,7 +215,12 @@ pub enum Output {
     Closed(Box<CloseRecord>),
 }
 
-/// A verdict changed.
+/// A verdict changed, or whether it justifies a kill.
+///
+/// Where only [`kill_justified`](Self::kill_justified) turned, [`from`](Self::from) and [`to`](Self::to) are the same
+/// verdict ([`Self::is_turn`]). It turns at the policy's own moment (`unreachable_after_ms` after the last evidence, say),
+/// for which the engine asks to be called with [`Engine::poll_timeout`](crate::Engine::poll_timeout), as long as the
+/// socket was read within the last `sample_interval_ms`; else with the next reading.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct VerdictChange {
@@ -230,6 +236,14 @@ pub struct VerdictChange {
     pub rung: Rung,
     /// Whether the policy justifies a kill now.
     pub kill_justified: bool,
+}
+
+impl VerdictChange {
+    /// The verdict is still the same: a kill became justified under it, or is justified no longer.
+    #[must_use]
+    pub fn is_turn(&self) -> bool {
+        self.from == self.to
+    }
 }
 
 /// What is known about one connection now.
@@ -323,7 +337,8 @@ pub struct CloseRecord {
     pub assessment: Option<Assessment>,
     /// The socket at the close.
     pub snapshot: Option<Snapshot>,
-    /// Verdict changes, oldest first; at most [`VERDICT_HISTORY_MAX`], the middle ones left out.
+    /// Verdict changes, turns of `kill_justified` among them, oldest first; at most [`VERDICT_HISTORY_MAX`], the middle
+    /// ones left out.
     pub verdict_changes: Vec<VerdictChange>,
     /// Verdict changes that were left out.
     pub verdict_changes_dropped: u32,

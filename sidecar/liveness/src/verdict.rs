@@ -2,6 +2,9 @@
 //!
 //! Absence is only ever judged up to the last reading of the socket, never up to now: what was not looked at is not
 //! absent. And it is judged from the start of the current *window* at the earliest, which a late tick moves.
+//!
+//! Whether a kill is justified is a matter of thresholds, and a threshold has a moment. There a reading speaks for one
+//! sample interval more, until the next one is due, so that the moment is met exactly and not only at the next reading.
 
 use crate::evidence::{Evidence, is_outstanding, window_limits};
 use crate::heartbeat::Ping;
@@ -13,6 +16,10 @@ pub(crate) struct Judgement {
     pub(crate) verdict: Verdict,
     pub(crate) rung: Rung,
     pub(crate) kill_justified: bool,
+    /// When `kill_justified` may turn by time alone; `None` where only another reading can turn it.
+    pub(crate) turns_at: Option<Timestamp>,
+    /// The last reading is too old to judge by.
+    pub(crate) is_stale: bool,
 }
 
 /// Everything that a verdict depends on.
@@ -25,6 +32,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) is_ping_waiting: bool,
     /// Older than the sidecar.
     pub(crate) preexisting: bool,
+    /// The last reading was too old to judge by already, and nothing was seen since: a new window makes it no younger.
+    pub(crate) is_known_stale: bool,
     /// Start of the current window for everything that is absent.
     pub(crate) window_opened_at: Timestamp,
     pub(crate) now: Timestamp,
@@ -43,22 +52,23 @@ impl Facts<'_> {
         let seen = self.evidence.snapshot.as_ref().map_or(since, |snapshot| snapshot.at.max(since));
         Some(
             seen.max(self.window_opened_at)
-                .plus_ms(self.policy.fresh_ms.saturating_add(self.policy.late_tick_ms)),
+                .plus_ms(self.policy.fresh_ms.saturating_add(self.policy.late_tick_ms).saturating_add(1)),
         )
     }
 
     pub(crate) fn judge(&self) -> Judgement {
-        if self.stale_at().is_some_and(|at| self.now > at) {
-            return self.unknown();
+        if self.stale_at().is_some_and(|at| self.is_known_stale || self.now >= at) {
+            return Judgement { is_stale: true, ..self.unknown() };
         }
         let Some(snapshot) = self.evidence.snapshot.as_ref() else {
             return if self.preexisting { self.unknown() } else { self.alive() };
         };
-        if let Some(silence_ms) = self.unanswered_ms(snapshot) {
+        if let Some(since) = self.unanswered_since(snapshot) {
+            let justified_at = since.plus_ms(self.policy.unreachable_after_ms);
             return Judgement {
-                verdict: Verdict::Unreachable,
-                rung: Rung::None,
-                kill_justified: silence_ms >= self.policy.unreachable_after_ms,
+                kill_justified: self.counted_until(snapshot) >= justified_at,
+                turns_at: self.next_turn(&[justified_at], snapshot),
+                ..self.plain(Verdict::Unreachable, Rung::None)
             };
         }
         if let Some(acked_at) = self.ping.and_then(|ping| ping.acked_at)
@@ -69,11 +79,31 @@ impl Facts<'_> {
         self.judge_progress(snapshot)
     }
 
-    /// Milliseconds without something, as of the last reading: since it was seen, or since it could be expected
-    /// (`from`), or since the window was opened.
+    /// Since when something is absent: since it was seen, or since it could be expected (`from`), or since the window was
+    /// opened.
+    fn absent_since(&self, seen: Option<Timestamp>, from: Timestamp) -> Timestamp {
+        seen.map_or(from, |at| at.max(from)).max(self.window_opened_at)
+    }
+
+    /// Milliseconds without something, as of the last reading.
     fn absent_ms(&self, seen: Option<Timestamp>, from: Timestamp, snapshot: &Snapshot) -> u64 {
-        let since = seen.map_or(from, |at| at.max(from)).max(self.window_opened_at);
-        snapshot.at.ms_since(since)
+        snapshot.at.ms_since(self.absent_since(seen, from))
+    }
+
+    /// The last moment that a reading speaks for: when the next one is due.
+    fn horizon(&self, snapshot: &Snapshot) -> Timestamp {
+        snapshot.at.plus_ms(self.policy.sample_interval_ms)
+    }
+
+    /// The moment up to which absence counts towards a kill.
+    fn counted_until(&self, snapshot: &Snapshot) -> Timestamp {
+        self.now.min(self.horizon(snapshot)).max(snapshot.at)
+    }
+
+    /// The next of these moments that the reading speaks for.
+    fn next_turn(&self, moments: &[Timestamp], snapshot: &Snapshot) -> Option<Timestamp> {
+        let (counted, horizon) = (self.counted_until(snapshot), self.horizon(snapshot));
+        moments.iter().copied().filter(|at| *at > counted && *at <= horizon).min()
     }
 
     /// Whether a rung's evidence is fresh.
@@ -81,12 +111,12 @@ impl Facts<'_> {
         seen.is_some_and(|at| snapshot.at.ms_since(at.max(self.window_opened_at)) <= self.policy.fresh_ms)
     }
 
-    /// How long nothing at all came although it was asked for again and again; `None` where that is not so.
+    /// Since when nothing at all came although it was asked for again and again; `None` where that is not so.
     ///
     /// A back-off or one window probe in flight proves nothing: both are seen with a live peer whose window is
     /// closed. Retransmissions count only if nothing came since the first of them, or not for a whole (backed-off)
     /// retransmission timeout, which is longer than all the timeouts before it that went unanswered.
-    fn unanswered_ms(&self, snapshot: &Snapshot) -> Option<u64> {
+    fn unanswered_since(&self, snapshot: &Snapshot) -> Option<Timestamp> {
         if is_outstanding(snapshot) != Some(true) {
             return None;
         }
@@ -94,14 +124,15 @@ impl Facts<'_> {
         snapshot.last_ack_at?;
         let enough = self.policy.unreachable_retransmits.max(1);
         let heard_at = self.evidence.heard_at();
-        let silence_ms = self.absent_ms(heard_at, self.evidence.queued_since?, snapshot);
+        let silent_since = self.absent_since(heard_at, self.evidence.queued_since?);
+        let silence_ms = snapshot.at.ms_since(silent_since);
         let is_retransmitting = snapshot.retransmits.is_some_and(|count| count >= enough)
             && (matches!((heard_at, snapshot.retransmitting_since), (Some(heard), Some(since)) if heard < since)
                 || silence_ms >= snapshot.rto_ms.map_or(0, u64::from));
         // `icsk_probes_out` is set back by any ACK (`tcp_ack()`): so many of them are unanswered in a row.
         let is_probing = snapshot.probes_out.is_some_and(|count| count >= enough);
         ((is_retransmitting || is_probing) && silence_ms >= self.policy.unreachable_floor_ms)
-            .then_some(silence_ms)
+            .then_some(silent_since)
     }
 
     /// Whether everything that the peer's kernel was asked so far is answered, or the question is young.
@@ -131,11 +162,12 @@ impl Facts<'_> {
         if unsent > 0 || !self.is_hop_answering(snapshot) {
             return self.unknown();
         }
-        let since = self.evidence.inbound_at.map_or(acked_at, |inbound| inbound.max(acked_at));
+        let since = self.absent_since(self.evidence.inbound_at, acked_at);
+        let justified_at = since.plus_ms(self.policy.silent_after_ms);
         Judgement {
-            verdict: Verdict::Silent,
-            rung: Rung::Ack,
-            kill_justified: self.absent_ms(Some(since), acked_at, snapshot) >= self.policy.silent_after_ms,
+            kill_justified: self.counted_until(snapshot) >= justified_at,
+            turns_at: self.next_turn(&[justified_at], snapshot),
+            ..self.plain(Verdict::Silent, Rung::Ack)
         }
     }
 
@@ -179,8 +211,13 @@ impl Facts<'_> {
         }
     }
 
+    /// A verdict that justifies nothing.
+    fn plain(&self, verdict: Verdict, rung: Rung) -> Judgement {
+        Judgement { verdict, rung, kill_justified: false, turns_at: None, is_stale: false }
+    }
+
     fn unknown(&self) -> Judgement {
-        Judgement { verdict: Verdict::Unknown, rung: Rung::None, kill_justified: false }
+        self.plain(Verdict::Unknown, Rung::None)
     }
 
     /// Stands on the strongest rung among the latest evidence.
@@ -191,31 +228,39 @@ impl Facts<'_> {
             let recent = latest.minus_ms(self.policy.fresh_ms);
             dates.iter().find(|(_, at)| at.is_some_and(|at| at >= recent)).map(|(rung, _)| *rung)
         });
-        Judgement { verdict: Verdict::Alive, rung: rung.unwrap_or(Rung::None), kill_justified: false }
+        self.plain(Verdict::Alive, rung.unwrap_or(Rung::None))
     }
 
     fn congested(&self, rung: Rung, snapshot: &Snapshot) -> Judgement {
-        Judgement { verdict: Verdict::Congested, rung, kill_justified: self.is_trickling(snapshot) }
+        let trickles_at = self.trickles_at();
+        Judgement {
+            kill_justified: trickles_at.is_some_and(|at| self.counted_until(snapshot) >= at),
+            turns_at: self.next_turn(trickles_at.as_slice(), snapshot),
+            ..self.plain(Verdict::Congested, rung)
+        }
     }
 
     fn stalled(&self, snapshot: &Snapshot) -> Judgement {
         let from = self.evidence.queued_since.unwrap_or(snapshot.at);
-        let seen = self.evidence.application_at();
-        let absent_ms = self.absent_ms(seen, from, snapshot);
+        let since = self.absent_since(self.evidence.application_at(), from);
+        let counted = self.counted_until(snapshot);
+        let justified_at = since.plus_ms(self.policy.stalled_after_ms);
+        let trickles_at = self.trickles_at();
         // Between two drops of a trickle the verdict is stalled; it must not start the clock anew each time.
-        let is_dripping = self.is_trickling(snapshot)
-            && self.evidence.has_unmarked_progress()
-            && absent_ms <= self.policy.progress_window_ms / 2;
+        let dry_at = since.plus_ms((self.policy.progress_window_ms / 2).saturating_add(1));
+        let is_dripping = self.evidence.has_unmarked_progress()
+            && trickles_at.is_some_and(|at| counted >= at)
+            && counted < dry_at;
         Judgement {
-            verdict: Verdict::Stalled,
-            rung: Rung::Hop,
-            kill_justified: absent_ms >= self.policy.stalled_after_ms || is_dripping,
+            kill_justified: counted >= justified_at || is_dripping,
+            turns_at: self.next_turn(&[justified_at, dry_at, trickles_at.unwrap_or(justified_at)], snapshot),
+            ..self.plain(Verdict::Stalled, Rung::Hop)
         }
     }
 
-    /// Whether the peer made less than `min_progress_bytes` in a whole `progress_window` during which data waited.
-    fn is_trickling(&self, snapshot: &Snapshot) -> bool {
-        let Some(since) = self.evidence.queued_since else { return false };
-        self.absent_ms(self.evidence.progress_mark_at, since, snapshot) >= self.policy.progress_window_ms
+    /// When the peer will have made less than `min_progress_bytes` in a whole `progress_window` during which data waited.
+    fn trickles_at(&self) -> Option<Timestamp> {
+        let since = self.absent_since(self.evidence.progress_mark_at, self.evidence.queued_since?);
+        Some(since.plus_ms(self.policy.progress_window_ms))
     }
 }

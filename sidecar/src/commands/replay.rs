@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io::{self, BufWriter, Write as _};
 
-use ackbeat_liveness::{Assessment, CloseRecord, ConnectionId, Output, Postmortem, Timestamp, VerdictChange};
+use ackbeat_liveness::{
+    Assessment, CloseRecord, ConnectionId, Output, Postmortem, Rung, Timestamp, Verdict, VerdictChange,
+};
 
 use super::{CommandError, written};
 use crate::cli::ReplayArguments;
@@ -43,6 +45,16 @@ struct Printer {
     numbers: HashMap<ConnectionId, usize>,
 }
 
+/// What changed, in words.
+fn changed(from: Verdict, to: Verdict, rung: Rung, kill_justified: bool) -> String {
+    match (from == to, kill_justified) {
+        (false, false) => format!("{from} -> {to}  ({rung})"),
+        (false, true) => format!("{from} -> {to}  ({rung}), a kill is justified"),
+        (true, true) => format!("{to}  ({rung}), a kill is justified from now on"),
+        (true, false) => format!("{to}  ({rung}), a kill is justified no longer"),
+    }
+}
+
 const COLUMNS: [&str; 9] =
     ["#", "peer", "local", "closed by", "kind", "verdict", "rung", "post-mortem", "assessment"];
 
@@ -72,9 +84,9 @@ impl Printer {
         match output {
             Output::VerdictChanged(VerdictChange { connection, at, from, to, rung, kill_justified }) => {
                 let number = self.number(*connection);
-                let justified = if *kill_justified { ", a kill is justified" } else { "" };
                 let time = self.time(*at);
-                self.line(&format!("{time}  #{number}  {from} -> {to}  ({rung}){justified}"));
+                let what = changed(*from, *to, *rung, *kill_justified);
+                self.line(&format!("{time}  #{number}  {what}"));
             }
             Output::Closing { connection, at, initiator } => {
                 let number = self.number(*connection);
@@ -141,5 +153,19 @@ impl Printer {
     fn finish(mut self) -> io::Result<()> {
         self.result?;
         self.out.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kill_that_becomes_justified_under_the_same_verdict_is_no_change_of_verdict() {
+        let line = |to, kill_justified| changed(Verdict::Unreachable, to, Rung::None, kill_justified);
+        assert_eq!(line(Verdict::Unreachable, true), "unreachable  (none), a kill is justified from now on");
+        assert_eq!(line(Verdict::Unreachable, false), "unreachable  (none), a kill is justified no longer");
+        assert_eq!(line(Verdict::Unknown, false), "unreachable -> unknown  (none)");
+        assert_eq!(line(Verdict::Silent, true), "unreachable -> silent  (none), a kill is justified");
     }
 }

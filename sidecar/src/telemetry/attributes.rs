@@ -86,7 +86,10 @@ pub const MODE: &str = "ackbeat.mode";
 pub const EVENTS_DROPPED: &str = "ackbeat.events_dropped";
 /// Name of the span event for a verdict change; it carries [`VERDICT`], [`VERDICT_EVIDENCE`], [`KILL_JUSTIFIED`].
 pub const VERDICT_CHANGE_EVENT: &str = "ackbeat.verdict_change";
-/// On that event: the verdict before.
+/// Name of the span event for a kill that became justified, or is justified no longer, under the same verdict; it carries
+/// the same attributes but [`VERDICT_PREVIOUS`].
+pub const KILL_JUSTIFIED_EVENT: &str = "ackbeat.kill_justified_change";
+/// On a verdict change: the verdict before.
 pub const VERDICT_PREVIOUS: &str = "ackbeat.verdict.previous";
 
 /// A list that leaves out what is unknown.
@@ -188,7 +191,9 @@ impl Attributes {
 pub(super) fn of_verdict_change(change: &VerdictChange) -> Vec<KeyValue> {
     let mut attributes = Attributes::default();
     attributes.set(VERDICT, change.to.as_str());
-    attributes.set(VERDICT_PREVIOUS, change.from.as_str());
+    if !change.is_turn() {
+        attributes.set(VERDICT_PREVIOUS, change.from.as_str());
+    }
     attributes.set(VERDICT_EVIDENCE, change.rung.as_str());
     attributes.set(KILL_JUSTIFIED, change.kill_justified);
     attributes.0

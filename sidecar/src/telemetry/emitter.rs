@@ -88,6 +88,18 @@ impl Telemetry {
 impl Sink for Telemetry {
     fn output(&mut self, output: &Output) {
         match output {
+            Output::VerdictChanged(change @ VerdictChange { connection, to, rung, kill_justified, .. })
+                if change.is_turn() =>
+            {
+                debug!(
+                    target: "ackbeat::verdict",
+                    connection = connection.0,
+                    verdict = to.as_str(),
+                    rung = rung.as_str(),
+                    kill_justified,
+                    "whether a kill is justified changed"
+                );
+            }
             Output::VerdictChanged(VerdictChange { connection, from, to, rung, kill_justified, .. }) => {
                 debug!(
                     target: "ackbeat::verdict",

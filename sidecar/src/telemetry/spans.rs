@@ -90,14 +90,18 @@ fn remote_parent(record: &CloseRecord) -> Context {
     TraceContextPropagator::new().extract_with_context(&Context::new(), &carrier)
 }
 
-/// Verdict changes from `since` on.
+/// Verdict changes, and turns of what they justify, from `since` on.
 fn events(changes: &[VerdictChange], since: Timestamp, clock: &WallClock) -> Vec<Event> {
     changes
         .iter()
         .filter(|change| change.at >= since)
         .map(|change| {
             Event::new(
-                attributes::VERDICT_CHANGE_EVENT,
+                if change.is_turn() {
+                    attributes::KILL_JUSTIFIED_EVENT
+                } else {
+                    attributes::VERDICT_CHANGE_EVENT
+                },
                 clock.time_of(change.at),
                 attributes::of_verdict_change(change),
                 0,

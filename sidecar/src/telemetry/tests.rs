@@ -278,6 +278,25 @@ fn what_is_unknown_has_no_attribute() {
 }
 
 #[test]
+fn a_kill_that_becomes_justified_under_the_same_verdict_is_an_event_of_its_own() {
+    let mut record = records::justified_kill();
+    let mut turn = records::false_kill().verdict_changes.remove(0);
+    turn.at = record.closed_at;
+    (turn.from, turn.to, turn.kill_justified) =
+        (ackbeat_liveness::Verdict::Unreachable, ackbeat_liveness::Verdict::Unreachable, true);
+    record.verdict_changes.push(turn);
+    for span in spans_of(&record) {
+        let event = span.events.iter().last().unwrap();
+        assert_eq!(event.name, attributes::KILL_JUSTIFIED_EVENT);
+        let attributes: BTreeMap<_, _> =
+            event.attributes.iter().map(|pair| (pair.key.to_string(), pair.value.to_string())).collect();
+        assert_eq!(attributes[attributes::KILL_JUSTIFIED], "true");
+        assert_eq!(attributes[attributes::VERDICT], "unreachable");
+        assert!(!attributes.contains_key(attributes::VERDICT_PREVIOUS));
+    }
+}
+
+#[test]
 fn names_follow_the_protocol_and_only_closes_of_this_side_have_a_child() {
     let names = |record: &CloseRecord| {
         spans_of(record).into_iter().map(|span| span.name.into_owned()).collect::<Vec<_>>()

@@ -30,14 +30,15 @@ impl Connection {
         if let Some(watch) = self.half.as_mut().and_then(|half| half.watch.as_mut()) {
             watch.on_snapshot(snapshot);
         }
-        self.update_verdict(snapshot.at, context, outputs);
+        self.is_stale = false;
+        self.update_verdict(context, outputs);
     }
 
     pub(crate) fn facts<'a>(
         &'a self,
         context: &'a Context<'_>,
         now: Timestamp,
-        missed: Option<Missed>,
+        is_ping_waiting: bool,
     ) -> Facts<'a> {
         // A peer that has finished writing answers no Ping any more; one whose Pong lies unread did answer.
         let is_pong_expected =
@@ -46,8 +47,9 @@ impl Connection {
             policy: context.policy,
             evidence: &self.evidence,
             ping: self.beats.oldest_unanswered().filter(|_| is_pong_expected),
-            is_ping_waiting: missed.is_some_and(|missed| missed.inferred > 0),
+            is_ping_waiting,
             preexisting: self.opened.preexisting,
+            is_known_stale: self.is_stale,
             window_opened_at: context.window_opened_at,
             now,
         }
@@ -60,21 +62,18 @@ impl Connection {
         self.beats.missed(at, closing, context.schedule, self.evidence.snapshot.as_ref())
     }
 
-    pub(crate) fn judge(&self, now: Timestamp, context: &Context<'_>) -> Judgement {
-        self.facts(context, now, self.missed(now, false, context)).judge()
-    }
-
-    pub(crate) fn update_verdict(
-        &mut self,
-        now: Timestamp,
-        context: &Context<'_>,
-        outputs: &mut VecDeque<Output>,
-    ) {
+    /// Judges anew, and tells if the verdict changed, or whether a kill is justified.
+    pub(crate) fn update_verdict(&mut self, context: &Context<'_>, outputs: &mut VecDeque<Output>) {
         if self.is_closing() {
             return;
         }
-        let judgement = self.judge(now, context);
-        if judgement.verdict == self.verdict {
+        let now = context.now;
+        // Kept, so that a question between two records is answered by the same facts as the last output.
+        self.is_ping_waiting = self.missed(now, false, context).is_some_and(|missed| missed.inferred > 0);
+        let judgement = self.facts(context, now, self.is_ping_waiting).judge();
+        self.turns_at = judgement.turns_at;
+        self.is_stale = judgement.is_stale;
+        if (judgement.verdict, judgement.kill_justified) == (self.verdict, self.kill_justified) {
             return;
         }
         let change = VerdictChange {
@@ -86,6 +85,7 @@ impl Connection {
             kill_justified: judgement.kill_justified,
         };
         self.verdict = judgement.verdict;
+        self.kill_justified = judgement.kill_justified;
         if self.history.len() >= VERDICT_HISTORY_MAX {
             self.history.remove(VERDICT_HISTORY_MAX / 2);
             self.history_dropped = self.history_dropped.saturating_add(1);
@@ -157,7 +157,7 @@ impl Connection {
         match &self.phase {
             Phase::Open => {
                 let missed = self.missed(now, false, context);
-                let judgement = self.facts(context, now, missed).judge();
+                let judgement = self.facts(context, now, self.is_ping_waiting).judge();
                 self.assessed_with(now, missed, judgement, context)
             }
             Phase::Deciding(draft, _) => {
@@ -167,8 +167,13 @@ impl Connection {
                 Assessed { verdict: Verdict::Closed, rung: Rung::None, ..closing.draft.assessed.clone() }
             }
             Phase::Finished => {
-                let judgement =
-                    Judgement { verdict: Verdict::Closed, rung: Rung::None, kill_justified: false };
+                let judgement = Judgement {
+                    verdict: Verdict::Closed,
+                    rung: Rung::None,
+                    kill_justified: false,
+                    turns_at: None,
+                    is_stale: false,
+                };
                 self.assessed_with(now, None, judgement, context)
             }
         }
@@ -182,7 +187,8 @@ impl Connection {
         context: &Context<'_>,
     ) -> Draft {
         let missed = self.missed(at, true, context);
-        let judgement = self.facts(context, at, missed).judge();
+        let is_ping_waiting = missed.is_some_and(|missed| missed.inferred > 0);
+        let judgement = self.facts(context, at, is_ping_waiting).judge();
         let is_sight_complete = if self.is_websocket {
             self.beats.egress == Sight::Following
                 && self.beats.ingress == Sight::Following

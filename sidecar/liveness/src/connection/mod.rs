@@ -22,6 +22,8 @@ pub(crate) struct Context<'a> {
     pub(crate) policy: &'a Policy,
     pub(crate) schedule: Option<&'a Schedule>,
     pub(crate) window_opened_at: Timestamp,
+    /// The latest moment that the engine was told of.
+    pub(crate) now: Timestamp,
 }
 
 /// Whose Pings share a watchdog: the connections to one listening port, or to one remote port.
@@ -55,6 +57,13 @@ pub(crate) struct Connection {
     pub(crate) upgrade: Option<Upgrade>,
     pub(crate) is_websocket: bool,
     pub(crate) verdict: Verdict,
+    kill_justified: bool,
+    /// When `kill_justified` may turn by time alone.
+    turns_at: Option<Timestamp>,
+    /// The last reading was too old to judge by, and nothing was seen since.
+    is_stale: bool,
+    /// A Ping was due at the last judgement and is not on the wire.
+    is_ping_waiting: bool,
     pub(crate) tcp_state: Option<TcpState>,
     evidence: Evidence,
     beats: Beats,
@@ -87,6 +96,10 @@ impl Connection {
             evidence: Evidence::new(opened.at, opened.preexisting),
             beats: Beats::new(start),
             verdict: if opened.preexisting { Verdict::Unknown } else { Verdict::Alive },
+            kill_justified: false,
+            turns_at: None,
+            is_stale: false,
+            is_ping_waiting: false,
             opened,
             upgrade: None,
             is_websocket: false,
@@ -175,12 +188,7 @@ impl Connection {
     }
 
     /// A frame passed. Gives the Ping before it, if it is a Ping of the host that the schedule may learn from.
-    pub(crate) fn on_frame(
-        &mut self,
-        frame: Frame,
-        context: &Context<'_>,
-        outputs: &mut VecDeque<Output>,
-    ) -> Option<Timestamp> {
+    pub(crate) fn on_frame(&mut self, frame: Frame, outputs: &mut VecDeque<Output>) -> Option<Timestamp> {
         self.is_websocket = true;
         let on_wire = frame.seq_end.is_some();
         if on_wire {
@@ -235,7 +243,7 @@ impl Connection {
                     FrameKind::Close => self.closes.on_frame(frame),
                     FrameKind::Ping => {}
                 }
-                self.update_verdict(at, context, outputs);
+                self.is_stale = false;
             }
         }
         None

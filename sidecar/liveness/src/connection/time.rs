@@ -18,11 +18,10 @@ impl Connection {
                 Some(closing.held_until.map_or(watched, |held| held.min(watched)))
             }
             Phase::Open => {
-                let facts = self.facts(context, self.opened.at, None);
+                let facts = self.facts(context, self.opened.at, false);
                 // The clock of a look that is too old runs until the verdict says so.
-                let stale =
-                    facts.stale_at().filter(|_| self.verdict != Verdict::Unknown).map(|at| at.plus_ms(1));
-                [suspicion, stale].into_iter().flatten().min()
+                let stale = facts.stale_at().filter(|_| self.verdict != Verdict::Unknown);
+                [suspicion, stale, self.turns_at].into_iter().flatten().min()
             }
         }
     }
@@ -54,9 +53,6 @@ impl Connection {
             Phase::Open => {
                 if let Some(suspicion) = self.suspicion.take_if(|suspicion| now >= suspicion.until) {
                     self.on_unseen(suspicion, context, outputs);
-                }
-                if matches!(self.phase, Phase::Open) {
-                    self.update_verdict(now, context, outputs);
                 }
             }
         }
@@ -122,7 +118,9 @@ impl Connection {
     /// Whether samples of this socket are worth their cost: something is expected from the peer.
     pub(crate) fn wants_samples(&self, context: &Context<'_>) -> bool {
         match &self.phase {
-            Phase::Open => self.suspicion.is_some() || self.facts(context, self.opened.at, None).is_waiting(),
+            Phase::Open => {
+                self.suspicion.is_some() || self.facts(context, self.opened.at, false).is_waiting()
+            }
             Phase::Closing(closing) => closing.watch.is_some(),
             Phase::Deciding(..) | Phase::Finished => false,
         }

@@ -267,6 +267,19 @@ proptest! {
         }
     }
 
+    /// What the engine says when it is asked is what it said last, at every call; and it never says the same twice.
+    #[test]
+    fn answers_agree_with_outputs(happenings in prop::collection::vec(any_happening(), 1..40)) {
+        let mut world = play(World::new(), &happenings);
+        // A sidecar that was stopped to the end takes what waits for it.
+        world.run_ms(10);
+        let mut said = Said::default();
+        for output in &world.outputs {
+            said.hear(output);
+        }
+        said.agree(&world.engine, world.at());
+    }
+
     /// Numbers that the kernel does not give are unknown, never dead.
     #[test]
     fn unknown_is_never_dead(present in any::<u16>(), steps in 1usize..100) {
@@ -420,8 +433,78 @@ fn any_input() -> BoxedStrategy<Input> {
     .boxed()
 }
 
+/// What was said last of each connection.
+#[derive(Default)]
+struct Said(BTreeMap<ConnectionId, (Verdict, bool)>);
+
+impl Said {
+    fn hear(&mut self, output: &Output) {
+        match output {
+            Output::VerdictChanged(change) => {
+                let now = (change.to, change.kill_justified);
+                let before = self.0.insert(change.connection, now);
+                assert_ne!(before, Some(now), "the same twice");
+                assert_eq!(before.map_or(change.from, |(verdict, _)| verdict), change.from);
+                assert!(before.is_some() || change.from != change.to || change.kill_justified);
+            }
+            Output::Closing { connection, .. } => {
+                self.0.insert(*connection, (Verdict::Closed, false));
+            }
+            Output::Closed(record) => {
+                self.0.remove(&record.connection);
+            }
+        }
+    }
+
+    /// At a moment at which the engine has nothing left to do.
+    fn agree(&self, engine: &Engine, now: Timestamp) {
+        for info in engine.connections() {
+            let assessed = engine.assess(info.connection, now).unwrap();
+            let start = if info.preexisting { Verdict::Unknown } else { Verdict::Alive };
+            let said = self.0.get(&info.connection).copied().unwrap_or((start, false));
+            if said.0 == Verdict::Closed || assessed.verdict == Verdict::Closed {
+                // Between the socket's end and the decision what it was, the last verdict is still the last word.
+                assert_eq!(assessed.verdict, Verdict::Closed);
+                continue;
+            }
+            assert_eq!((assessed.verdict, assessed.kill_justified), said, "{info:?} at {now:?}");
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+
+    /// What the engine says when it is asked is what it said last, whatever it was told, in any order, at any policy.
+    #[test]
+    fn any_answer_agrees_with_the_last_output(
+        inputs in prop::collection::vec((any_input(), prop::option::of(moment())), 1..80),
+        fast in any::<bool>(),
+    ) {
+        let mut engine = Engine::new(if fast { Policy::fast_policy() } else { Policy::default_policy() });
+        let mut said = Said::default();
+        let mut now = Timestamp::default();
+        for (input, timeout) in inputs {
+            now = now.max(input.at());
+            engine.handle_input(input);
+            while let Some(output) = engine.poll() {
+                said.hear(&output);
+            }
+            // As a driver does: what is due is handled before anything is asked.
+            for at in [Some(now), timeout].into_iter().flatten() {
+                now = now.max(at);
+                engine.handle_timeout(now);
+                while let Some(output) = engine.poll() {
+                    said.hear(&output);
+                }
+                said.agree(&engine, now);
+            }
+            // And up to its next deadline nothing changes by itself.
+            if let Some(deadline) = engine.poll_timeout() {
+                said.agree(&engine, Timestamp::from_ns(deadline.as_ns() - 1));
+            }
+        }
+    }
 
     /// No input in any order panics, and each connection that was taken in gets exactly one record.
     #[test]

@@ -243,6 +243,112 @@ fn unreachable_is_known_early_and_justified_late() {
     assert!(world.assessed(ID).kill_justified);
 }
 
+/// A blackhole, and no reading of the socket at the moment in question: the policy's own moment is met all the same.
+#[test]
+fn kill_becomes_justified_exactly_when_the_policy_says_so() {
+    for phase_ms in [0, 10, 70, 130, 190] {
+        let mut world = websocket(Peer::Gone);
+        world.run_ms(phase_ms);
+        world.ping(ID);
+        // Nothing was outstanding before: the Ping is what nobody answers.
+        let justified_at = world.at().plus_ms(Policy::default_policy().unreachable_after_ms);
+        world.run_ms(9_000);
+        assert_eq!(world.assessed(ID).verdict, Verdict::Unreachable);
+        while world.now + 200 <= justified_at.as_ns() / 1_000_000 {
+            world.run_ms(10);
+        }
+        // From here on the engine is only told that time passes, and only when it asks for it.
+        while let Some(due) = world.engine.poll_timeout().filter(|due| *due <= justified_at) {
+            world.engine.handle_timeout(due);
+            while let Some(output) = world.engine.poll() {
+                world.outputs.push(output);
+            }
+        }
+        assert_eq!(world.justifications(ID), [(justified_at, true)]);
+        let last = world.outputs.last().unwrap();
+        assert!(
+            matches!(last, Output::VerdictChanged(change)
+                if change.is_turn() && change.to == Verdict::Unreachable && change.kill_justified),
+            "{last:?}"
+        );
+    }
+}
+
+/// A reading speaks for one sample interval: where nobody looks any more, time alone justifies nothing.
+#[test]
+fn time_alone_justifies_no_kill() {
+    let mut world = websocket(Peer::Gone);
+    world.ping(ID);
+    world.run_ms(9_000);
+    for step in 1..=100 {
+        world.engine.handle_timeout(Timestamp::from_ms(world.now + step * 100));
+        while let Some(output) = world.engine.poll() {
+            world.outputs.push(output);
+        }
+    }
+    assert_eq!(world.justifications(ID), []);
+    assert_ne!(world.verdicts(ID).last(), Some(&Verdict::Unreachable));
+}
+
+/// The peer comes back after a kill was justified: verdict and justification turn at once, in one output.
+#[test]
+fn verdict_and_justification_that_turn_together_are_one_output() {
+    let mut world = websocket(Peer::Gone);
+    world.ping(ID);
+    world.run_ms(12_000);
+    assert_eq!(world.justifications(ID).len(), 1);
+    let seen = world.outputs.len();
+    world.socket(ID).peer = Peer::Healthy;
+    world.run_ms(2_000);
+    let after = &world.outputs[seen..];
+    assert!(
+        matches!(after.first(), Some(Output::VerdictChanged(change))
+            if change.from == Verdict::Unreachable && change.to != change.from && !change.kill_justified),
+        "{after:?}"
+    );
+    assert_eq!(world.justifications(ID).len(), 2);
+    assert!(
+        after.iter().all(|output| matches!(output, Output::VerdictChanged(change) if !change.is_turn())),
+        "{after:?}"
+    );
+    assert_eq!(world.assessed(ID).verdict, Verdict::Alive);
+}
+
+/// A policy that is put in force tells at once what it changes.
+#[test]
+fn another_policy_in_force_is_told_at_once() {
+    let mut world = websocket(Peer::Gone);
+    world.ping(ID);
+    world.run_ms(5_000);
+    assert!(!world.assessed(ID).kill_justified);
+    world.engine.set_policy(Policy::fast_policy());
+    let change = world.engine.poll();
+    assert!(
+        matches!(&change, Some(Output::VerdictChanged(change)) if change.is_turn() && change.kill_justified),
+        "{change:?}"
+    );
+    assert_eq!(world.engine.poll(), None);
+}
+
+/// A verdict that turns for hours leaves a record that is bounded.
+#[test]
+fn verdict_history_is_bounded() {
+    let mut world = websocket(Peer::Healthy);
+    for _ in 0..60 {
+        world.socket(ID).peer = Peer::Gone;
+        world.ping(ID);
+        world.run_ms(12_000);
+        world.socket(ID).peer = Peer::Healthy;
+        world.run_ms(14_000);
+    }
+    let told = world.outputs.len();
+    world.close(ID);
+    let record = world.run_to_record(ID);
+    assert_eq!(record.verdict_changes.len(), VERDICT_HISTORY_MAX);
+    assert_eq!(record.verdict_changes_dropped as usize, told - VERDICT_HISTORY_MAX);
+    assert!(told >= 180, "{told}");
+}
+
 #[test]
 fn outage_of_five_seconds_heals_and_is_no_kill() {
     let mut world = websocket(Peer::Gone);

@@ -793,10 +793,30 @@ impl World {
         self.outputs
             .iter()
             .filter_map(|output| match output {
-                Output::VerdictChanged(change) if change.connection == ConnectionId(id) => Some(change.to),
+                Output::VerdictChanged(change)
+                    if change.connection == ConnectionId(id) && !change.is_turn() =>
+                {
+                    Some(change.to)
+                }
                 _ => None,
             })
             .collect()
+    }
+
+    /// Moments at which a kill became justified, or was justified no longer.
+    pub(crate) fn justifications(&self, id: u64) -> Vec<(Timestamp, bool)> {
+        let mut is_justified = false;
+        let mut turns = Vec::new();
+        for output in &self.outputs {
+            if let Output::VerdictChanged(change) = output
+                && change.connection == ConnectionId(id)
+                && change.kill_justified != is_justified
+            {
+                is_justified = change.kill_justified;
+                turns.push((change.at, is_justified));
+            }
+        }
+        turns
     }
 
     pub(crate) fn assessed(&self, id: u64) -> Assessed {
