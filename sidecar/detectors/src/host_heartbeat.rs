@@ -71,7 +71,7 @@ impl HostHeartbeat {
 
     fn on_input(&mut self, input: &Input) -> Option<Beat> {
         match input {
-            Input::Frame(frame) => match (frame.direction, frame.kind) {
+            Input::Frame(frame) if !self.is_lost() => match (frame.direction, frame.kind) {
                 (Direction::Egress, FrameKind::Ping) => Some(self.ping(frame.at, &frame.payload, None)),
                 (Direction::Ingress, FrameKind::Pong) => Some(self.pong(&frame.payload)),
                 _ => None,

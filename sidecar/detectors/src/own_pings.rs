@@ -126,7 +126,10 @@ impl OwnPings {
 
     /// The host closed the connection: its timer ran. Whether the detector's was due too.
     pub(crate) fn is_due_at_close(&self, at: Timestamp) -> bool {
-        self.due.is_some_and(|due| at >= due.minus_ms(self.tolerance_ms.max(crate::rule::SAME_TIMER_MS)))
+        self.not_judged().is_none()
+            && self
+                .due
+                .is_some_and(|due| at >= due.minus_ms(self.tolerance_ms.max(crate::rule::SAME_TIMER_MS)))
     }
 
     pub(crate) fn not_judged(&self) -> Option<NotJudged> {

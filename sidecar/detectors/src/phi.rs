@@ -17,15 +17,16 @@ use crate::{Fact, Kill, NotJudged};
 /// Akka's defaults are a threshold of 8, a window of 1000, 100 ms.
 ///
 /// Pongs come only if Pings go out. Where phi crosses the threshold while no Ping is unanswered and nothing is queued, the host
-/// is the one that is late: the time begins anew with its next Ping.
+/// is the one that is late: the time begins anew with its next Ping (the pause still counts among the times between arrivals).
 #[derive(Debug)]
 pub(crate) struct Phi {
     settings: PhiSettings,
     heartbeat: HostHeartbeat,
     queued_bytes: Option<u32>,
     between_ms: VecDeque<u64>,
-    /// The last arrival, and whether it was a Pong.
-    last: Option<(Timestamp, bool)>,
+    last_pong_at: Option<Timestamp>,
+    /// Since when the next Pong is waited for.
+    since: Option<Timestamp>,
     /// Phi reaches the threshold then.
     crosses_at: Option<Timestamp>,
 }
@@ -46,25 +47,32 @@ impl Phi {
             heartbeat: HostHeartbeat::new(is_reported),
             queued_bytes: None,
             between_ms: VecDeque::new(),
-            last: None,
+            last_pong_at: None,
+            since: None,
             crosses_at: None,
         }
     }
 
     fn arrived(&mut self, at: Timestamp) {
-        if let Some((last_at, true)) = self.last {
+        if let Some(last_at) = self.last_pong_at.replace(at) {
             if usize::try_from(self.settings.window).is_ok_and(|window| self.between_ms.len() >= window) {
                 self.between_ms.pop_front();
             }
             self.between_ms.push_back(at.ms_since(last_at));
         }
-        self.start(at, true);
+        self.start(at);
     }
 
-    fn start(&mut self, at: Timestamp, is_arrival: bool) {
-        self.last = Some((at, is_arrival));
+    fn start(&mut self, at: Timestamp) {
+        self.since = Some(at);
         let (mean_ms, std_ms) = self.distribution();
         self.crosses_at = Some(at.plus_ms(crossing_ms(mean_ms, std_ms, to_f64(self.settings.threshold))));
+    }
+
+    fn forget(&mut self) {
+        self.last_pong_at = None;
+        self.since = None;
+        self.crosses_at = None;
     }
 
     fn distribution(&self) -> (f64, f64) {
@@ -87,9 +95,8 @@ impl Phi {
 
     fn verdict(&self, now: Timestamp) -> Option<Kill> {
         let at = self.poll_timeout().filter(|at| now >= *at)?;
-        let (last_at, _) = self.last?;
         let threshold = self.settings.threshold;
-        let elapsed_ms = at.ms_since(last_at);
+        let elapsed_ms = at.ms_since(self.since?);
         Some(Kill { at, reason: format!("phi reached {threshold} after {elapsed_ms} ms without a Pong") })
     }
 }
@@ -101,18 +108,14 @@ impl Rule for Phi {
             self.queued_bytes = send_queue_bytes(snapshot);
         }
         if matches!(fact, Fact::Input(Input::Upgrade(_))) {
-            self.last = None;
-            self.crosses_at = None;
+            self.forget();
         }
         match self.heartbeat.on_fact(fact) {
             Some(Beat::Pong { .. }) => self.arrived(at),
             Some(Beat::Ping { .. }) if self.crosses_at.is_none_or(|crosses_at| at >= crosses_at) => {
-                self.start(at, false);
+                self.start(at);
             }
-            Some(Beat::Forgotten) => {
-                self.last = None;
-                self.crosses_at = None;
-            }
+            Some(Beat::Forgotten) => self.forget(),
             _ => {}
         }
         self.verdict(at)

@@ -13,7 +13,8 @@ const PROBE_BASE_MIN_MS: u64 = 200;
 ///
 /// - segments in flight (`retransmits_timed_out`, `tcp_clamp_rto_to_user_timeout`): the clock is `retrans_stamp`, the
 ///   time of the first retransmission *timeout*, not that of the first transmission. A tail loss probe, which repeats the
-///   segment first, does not start it. The retransmission timer is shortened so that it fires when the time is over.
+///   segment first, does not start it. The retransmission timer is shortened so that it fires when the time is over. Measured (Linux 6.18,
+///   LAN, a small segment into a blackhole): 2000 ms give `ETIMEDOUT` after 2.47 s.
 /// - nothing in flight and data queued behind a window that is too small (`tcp_probe_timer`,
 ///   `tcp_clamp_probe0_to_user_timeout`): the clock is `icsk_probes_tstamp`, the time of the first probe, one
 ///   retransmission timeout after the window closed. An acknowledged probe does not stop it; only a window large enough
