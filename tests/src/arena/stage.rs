@@ -11,7 +11,7 @@ use super::truth::{FORMAT, HostKnowledge, HostReport, State, StateChange, Subjec
 use crate::client::{Client, ClientOptions};
 use crate::clock::monotonic_ns;
 use crate::journal::wait_until;
-use crate::mux::{Host, HostAction, HostEvent, HostOptions};
+use crate::mux::{Host, HostAction, HostEvent, HostOptions, PeerFin};
 use crate::network::{IpVersion, Network};
 use crate::sidecar::{Sidecar, SidecarOptions};
 
@@ -45,11 +45,19 @@ pub struct StageOptions {
     pub send_buffer_bytes: Option<u32>,
     /// Blocks the host's event loop.
     pub block: Option<crate::mux::Block>,
+    /// What the host does when a peer has finished writing.
+    pub peer_fin: PeerFin,
 }
 
 impl Default for StageOptions {
     fn default() -> Self {
-        Self { path: PathKind::Router, interval: INTERVAL, send_buffer_bytes: None, block: None }
+        Self {
+            path: PathKind::Router,
+            interval: INTERVAL,
+            send_buffer_bytes: None,
+            block: None,
+            peer_fin: PeerFin::Close,
+        }
     }
 }
 
@@ -118,6 +126,7 @@ impl Stage {
                 interval: options.interval,
                 send_buffer_bytes: options.send_buffer_bytes,
                 block: options.block,
+                peer_fin: options.peer_fin,
                 ..HostOptions::new(network.host_address(IpVersion::V4)).watching_only()
             },
         )?;

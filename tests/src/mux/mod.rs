@@ -5,6 +5,7 @@
 //! Nothing looks at the backlog.
 
 mod serve;
+mod stream;
 
 use std::net::{IpAddr, SocketAddr};
 use std::thread::JoinHandle;
@@ -78,6 +79,20 @@ pub struct HostOptions {
     /// Whether the watchdog closes. Without it, it goes on sending Pings and says what it would have counted: whoever
     /// judges such a host's connections sees all that follows.
     pub kills: bool,
+    /// What it does when a peer has finished writing.
+    pub peer_fin: PeerFin,
+}
+
+/// What a host does when a peer's FIN came without a Close frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PeerFin {
+    /// It closes, too.
+    #[default]
+    Close,
+    /// It goes on writing, Pings and data, as RFC 9293 section 3.6 allows: the peer has only half-closed.
+    WriteOn,
+    /// It forgets the connection: it writes nothing more and never closes. The socket stays in `CLOSE_WAIT`.
+    Forget,
 }
 
 /// A time in which a host's event loop does nothing but its own work.
@@ -93,7 +108,14 @@ impl HostOptions {
     /// The watchdog as measured, on `address`.
     #[must_use]
     pub const fn new(address: IpAddr) -> Self {
-        Self { address, interval: WATCHDOG_INTERVAL, send_buffer_bytes: None, block: None, kills: true }
+        Self {
+            address,
+            interval: WATCHDOG_INTERVAL,
+            send_buffer_bytes: None,
+            block: None,
+            kills: true,
+            peer_fin: PeerFin::Close,
+        }
     }
 
     /// The same host with a watchdog that closes nothing.

@@ -15,7 +15,8 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Bytes, Message};
 
-use super::{Ask, Block, HostAction, HostEvent, HostOptions, MISSED_MAX, snapshot_sizes};
+use super::stream::HostStream;
+use super::{Ask, Block, HostAction, HostEvent, HostOptions, MISSED_MAX, PeerFin, snapshot_sizes};
 use crate::clock::{elapsed_ms, monotonic_ns};
 use crate::journal::Journal;
 
@@ -41,6 +42,7 @@ struct Connection {
     /// The single write chain. It has no bound: that is the fault of the host that this one reproduces.
     chain: mpsc::UnboundedSender<Message>,
     kill: Notify,
+    has_peer_finished: Rc<Cell<bool>>,
 }
 
 impl Connection {
@@ -57,6 +59,7 @@ struct Watchdog {
     due: Cell<Instant>,
     ticks: Cell<u32>,
     kills: bool,
+    peer_fin: PeerFin,
     block: Cell<Option<Block>>,
 }
 
@@ -119,6 +122,7 @@ async fn serve(
         due: Cell::new(Instant::now() + options.interval),
         ticks: Cell::new(0),
         kills: options.kills,
+        peer_fin: options.peer_fin,
         block: Cell::new(options.block),
     });
     let shared = Shared { connections: Rc::default(), events, watchdog };
@@ -183,6 +187,9 @@ fn block_if_due(shared: &Shared) -> bool {
 }
 
 fn tick(shared: &Shared, connection: &Connection) {
+    if connection.has_peer_finished.get() && shared.watchdog.peer_fin == PeerFin::Forget {
+        return;
+    }
     let (missed, buffered_bytes) = (connection.missed.get(), connection.buffered_bytes.get());
     if shared.watchdog.kills && missed >= MISSED_MAX {
         let lifetime_ms = elapsed_ms(connection.opened_ns, monotonic_ns());
@@ -206,6 +213,9 @@ async fn connection(shared: Shared, stream: TcpStream, peer_port: u16) {
     // Without it a Ping could wait for an ACK of its predecessor; the kernel may refuse, then it does wait.
     let _ = stream.set_nodelay(true);
     let config = WebSocketConfig::default().max_message_size(None).max_frame_size(None);
+    let has_peer_finished = Rc::new(Cell::new(false));
+    let hides_fin = shared.watchdog.peer_fin != PeerFin::Close;
+    let stream = HostStream::new(stream, hides_fin, Rc::clone(&has_peer_finished));
     let Ok(socket) = tokio_tungstenite::accept_async_with_config(stream, Some(config)).await else {
         shared.say(peer_port, HostAction::Closed);
         return;
@@ -219,6 +229,7 @@ async fn connection(shared: Shared, stream: TcpStream, peer_port: u16) {
         buffered_bytes: Cell::new(0),
         chain,
         kill: Notify::new(),
+        has_peer_finished,
     });
     shared.connections.borrow_mut().insert(peer_port, Rc::clone(&connection));
     shared.say(peer_port, HostAction::Opened);
@@ -231,7 +242,7 @@ async fn connection(shared: Shared, stream: TcpStream, peer_port: u16) {
 async fn exchange(
     shared: &Shared,
     connection: &Connection,
-    socket: WebSocketStream<TcpStream>,
+    socket: WebSocketStream<HostStream>,
     mut queued: mpsc::UnboundedReceiver<Message>,
 ) {
     let (mut sink, mut source) = socket.split();

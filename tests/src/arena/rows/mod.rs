@@ -1,7 +1,9 @@
 //! The scenarios, by what is wrong in them.
 
+mod closed;
 mod gone;
 mod healthy;
+mod leaks;
 
 use super::row::Row;
 
@@ -12,6 +14,10 @@ pub const ROWS: &[Row] = &[
     gone::BLACKHOLE_IN_BULK,
     gone::BLACKHOLE_WHILE_IDLE,
     gone::BLACKHOLE_BEHIND_CLOSED_WINDOW,
+    closed::KILLED,
+    leaks::HALF_CLOSED,
+    leaks::CLOSE_WAIT,
+    leaks::IDLE_AT_QUOTA,
 ];
 
 /// The scenario of that number.
