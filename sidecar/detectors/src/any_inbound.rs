@@ -9,9 +9,9 @@ use crate::{Fact, Kill, NotJudged};
 
 /// Kills at a tick at which nothing came in since the Ping `missed` ticks ago.
 ///
-/// What aiohttp, engine.io and Envoy's HTTP/2 keepalive have in common (Envoy 1.30,
-/// `source/common/http/http2/codec_impl.cc`: `connection_keepalive` with `connection_idle_interval`, where any bytes put the PING
-/// off); aiohttp and engine.io have their own detectors with their own timers.
+/// What aiohttp, engine.io and Envoy's HTTP/2 keepalive have in common (Envoy, `source/common/http/http2/codec_impl.cc`,
+/// `onBeforeFrameReceived`: any frame begins the wait for the PING's answer anew, because the answer may be
+/// behind it); aiohttp and engine.io have their own detectors with their own timers.
 #[derive(Debug)]
 pub(crate) struct AnyInbound {
     interval_ms: u64,

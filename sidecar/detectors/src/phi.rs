@@ -10,11 +10,12 @@ use crate::{Fact, Kill, NotJudged};
 
 /// Kills once phi, the negative decimal logarithm of the probability that the next Pong still comes, reaches `threshold`.
 ///
-/// N. Hayashibara, X. Défago, R. Yared, T. Katayama: *The φ Accrual Failure Detector* (SRDS 2004), in the form of Akka 2.6
+/// N. Hayashibara, X. Défago, R. Yared, T. Katayama: *The φ Accrual Failure Detector* (SRDS 2004), in the form of Akka
 /// (`akka.remote.PhiAccrualFailureDetector`): the times between arrivals are taken to be normally distributed, with the mean and
 /// the standard deviation of the last `window` of them; the deviation is at least `min_std_ms`; the distribution function is
 /// approximated by a logistic one; before the first arrival the mean is `first_ms` and the deviation a quarter of it.
-/// Akka's defaults are a threshold of 8, a window of 1000, 100 ms.
+/// Akka's defaults are a threshold of 8, a window of 1000, 100 ms; its `acceptable-heartbeat-pause`, which it adds to the
+/// mean, is 0 here.
 ///
 /// Pongs come only if Pings go out. Where phi crosses the threshold while no Ping is unanswered and nothing is queued, the host
 /// is the one that is late: the time begins anew with its next Ping (the pause still counts among the times between arrivals).

@@ -9,8 +9,8 @@ use crate::{Fact, Kill, NotJudged};
 /// Sends a Ping each `interval_ms`, and kills at a tick at which the last Pong (or the start) lies `intervals` intervals or
 /// more back.
 ///
-/// The rule of watchdogs that remember a time instead of a counter. Gorilla's `websocket` 1.5 expresses the same in its
-/// chat example (`pongWait` as a read deadline that each Pong pushes on, `pingPeriod` below it); there the deadline is
+/// The rule of watchdogs that remember a time instead of a counter. Gorilla's `websocket` expresses the same in
+/// `examples/chat/client.go` (`pongWait` as a read deadline that each Pong pushes on, `pingPeriod` below it); there the deadline is
 /// a timer of its own, here it is looked at with each tick.
 #[derive(Debug)]
 pub(crate) struct Window {

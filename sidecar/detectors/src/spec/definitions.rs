@@ -92,7 +92,7 @@ pub(crate) static DEFINITIONS: &[Definition] = &[
     Definition {
         name: "any-inbound",
         rule: "`ws-2` in which any byte from the peer counts as an answer",
-        source: "generic; Envoy 1.30 does so for HTTP/2, source/common/http/http2/codec_impl.cc",
+        source: "generic; Envoy does so for HTTP/2, source/common/http/http2/codec_impl.cc, `onBeforeFrameReceived`",
         needs: &[Need::Heartbeat, Need::Samples],
         parameters: &[interval_ms(2_000), missed(2)],
         start: |values, opened, is_reported| {
@@ -202,7 +202,7 @@ pub(crate) static DEFINITIONS: &[Definition] = &[
     Definition {
         name: "phi",
         rule: "phi-accrual over the arrivals of Pongs: phi at the threshold kills",
-        source: "Hayashibara et al., SRDS 2004, as in Akka 2.6, PhiAccrualFailureDetector",
+        source: "Hayashibara et al., SRDS 2004, as in Akka's PhiAccrualFailureDetector, without a pause",
         needs: &[Need::Heartbeat],
         parameters: &[
             parameter("threshold", 8, "phi at which it kills"),
