@@ -63,13 +63,67 @@ fn tool(relative: &str) -> Result<PathBuf> {
     )
 }
 
-/// The folder whose `node_modules` has the npm package `ws`.
+/// The folder whose `node_modules` has the npm packages that the hosts on Node.js need.
+///
+/// # Errors
+/// If they are not installed.
+pub fn node_directory() -> Result<PathBuf> {
+    for package in ["ws", "engine.io"] {
+        tool(&format!("node/node_modules/{package}/package.json"))?;
+    }
+    tool("node")
+}
+
+/// The name and version of an installed npm package.
 ///
 /// # Errors
 /// If it is not installed.
-pub fn node_directory() -> Result<PathBuf> {
-    tool("node/node_modules/ws/package.json")?;
-    tool("node")
+pub fn npm_version(package: &str) -> Result<String> {
+    let path = tool(&format!("node/node_modules/{package}/package.json"))?;
+    let text =
+        std::fs::read_to_string(&path).with_context(|| format!("reading {} failed", path.display()))?;
+    let description: serde_json::Value = serde_json::from_str(&text)
+        .with_context(|| format!("{} does not describe a package", path.display()))?;
+    let version = description.get("version").and_then(serde_json::Value::as_str);
+    Ok(format!("{package} {}", version.with_context(|| format!("{} has no version", path.display()))?))
+}
+
+/// The Python interpreter that has the packages from `PyPI`.
+///
+/// # Errors
+/// If there is none, or they are not installed.
+pub fn python() -> Result<PathBuf> {
+    for package in ["aiohttp", "websockets"] {
+        python_version(package)?;
+    }
+    tool("python/bin/python3")
+}
+
+/// The name and version of an installed `PyPI` package.
+///
+/// # Errors
+/// If it is not installed.
+pub fn python_version(package: &str) -> Result<String> {
+    let found = site_packages()?.into_iter().find_map(|folder| {
+        let entries = std::fs::read_dir(folder).ok()?;
+        entries.flatten().find_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            let version = name.strip_suffix(".dist-info")?.strip_prefix(package)?.strip_prefix('-')?;
+            Some(version.to_owned())
+        })
+    });
+    let version = found.with_context(|| {
+        format!("the Python package {package} is not among the test tools: run `cargo xtask test`")
+    })?;
+    Ok(format!("{package} {version}"))
+}
+
+/// The folders of installed Python packages.
+fn site_packages() -> Result<Vec<PathBuf>> {
+    let library = tool("python/lib")?;
+    let versions =
+        std::fs::read_dir(&library).with_context(|| format!("reading {} failed", library.display()))?;
+    Ok(versions.flatten().map(|version| version.path().join("site-packages")).collect())
 }
 
 /// The program of the `PyPI` package `rotel`, an OTLP receiver that is not ours.
@@ -77,19 +131,15 @@ pub fn node_directory() -> Result<PathBuf> {
 /// # Errors
 /// If it is not installed.
 pub fn rotel_agent() -> Result<PathBuf> {
-    let library = tool("python/lib")?;
-    let found = std::fs::read_dir(&library)
-        .with_context(|| format!("reading {} failed", library.display()))?
-        .flatten()
-        .map(|python| python.path().join("site-packages/rotel/rotel-agent"))
+    let found = site_packages()?
+        .into_iter()
+        .map(|folder| folder.join("rotel/rotel-agent"))
         .find(|path| path.is_file());
-    found.with_context(|| {
-        format!("the Python package rotel is not below {}: run `cargo xtask test`", library.display())
-    })
+    found.context("the Python package rotel is not among the test tools: run `cargo xtask test`")
 }
 
-/// The source of the mux host for Node.js.
+/// A source file of this package that is no Rust.
 #[must_use]
-pub fn node_mux_host() -> PathBuf {
-    workspace().join("tests/node/mux-host.mjs")
+pub fn source(relative: &str) -> PathBuf {
+    workspace().join("tests").join(relative)
 }

@@ -1,5 +1,6 @@
 //! Clients of the mux host: they read as fast or as slowly as they are told, and say what they saw.
 
+mod engine_io;
 mod options;
 mod paced;
 mod pong_filter;
@@ -52,7 +53,7 @@ pub enum Seen {
         /// Its payload.
         bytes: u64,
     },
-    /// A Ping was read.
+    /// A Ping was read, or a `ping` packet of engine.io.
     Ping,
     /// The kernel has taken a message of its own whole.
     Sent {
@@ -234,7 +235,7 @@ impl Worker {
                 self.say(Seen::Opened);
                 // Whoever connects waits for exactly this.
                 let _ = connected.send(Ok(port));
-                self.talk(socket, &descriptor, options.chatter, commands).await;
+                self.talk(socket, &descriptor, options, commands).await;
                 Ok(())
             })
         });
@@ -265,8 +266,9 @@ impl Worker {
             .read_buffer_size(read_bytes)
             .max_message_size(None)
             .max_frame_size(None);
+        let query = if options.engine_io { engine_io::QUERY } else { "" };
         let mut request = tungstenite::client::IntoClientRequest::into_client_request(format!(
-            "ws://{}{MUX_PATH}",
+            "ws://{}{MUX_PATH}{query}",
             options.host
         ))
         .context("the mux host's address is no URL")?;
@@ -285,10 +287,13 @@ impl Worker {
         &self,
         socket: Socket,
         descriptor: &OwnedFd,
-        chatter: Option<Chatter>,
+        options: &ClientOptions,
         mut commands: mpsc::UnboundedReceiver<Command>,
     ) {
+        let chatter = options.chatter;
         let (mut sink, mut source) = socket.split();
+        // What is read may ask for an answer in the protocol above the WebSocket.
+        let (answers, mut answered) = mpsc::unbounded_channel();
         let mut due = chatter.map(|chatter| {
             let mut due = tokio::time::interval(chatter.period);
             due.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -296,19 +301,31 @@ impl Worker {
         });
         let read = async {
             loop {
-                if let Err(how) = self.read(source.next().await) {
+                let message = source.next().await;
+                if options.engine_io && engine_io::is_ping(message.as_ref()) {
+                    self.say(Seen::Ping);
+                    if !options.withhold_pongs {
+                        // The other half of this task takes it, or is over and this half with it.
+                        let _ = answers.send(engine_io::pong());
+                    }
+                } else if let Err(how) = self.read(message) {
                     return how;
                 }
             }
         };
         let write = async {
             loop {
-                let command = tokio::select! {
-                    command = commands.recv() => command,
-                    bytes = next_chatter(&mut due, chatter) => Some(Command::SendBytes { bytes }),
+                let done = tokio::select! {
+                    Some(answer) = answered.recv() => sink.send(answer).await,
+                    Some(command) = commands.recv() => {
+                        let command = if options.engine_io { engine_io::packet(command) } else { command };
+                        self.obey(command, &mut sink, descriptor).await
+                    }
+                    bytes = next_chatter(&mut due, chatter) => {
+                        self.obey(Command::SendBytes { bytes }, &mut sink, descriptor).await
+                    }
                 };
-                let Some(command) = command else { std::future::pending().await };
-                if let Err(error) = self.obey(command, &mut sink, descriptor).await {
+                if let Err(error) = done {
                     return how_it_ended(&error);
                 }
             }
