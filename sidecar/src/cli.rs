@@ -53,11 +53,24 @@ pub struct RunArguments {
 /// Arguments of `replay`.
 #[derive(Debug, Args)]
 pub struct ReplayArguments {
-    /// The recording.
-    pub file: PathBuf,
+    /// The recording. Several files are segments of one, oldest first: FILE.1 FILE.
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
     /// Thresholds [default: those of the recording].
     #[arg(long)]
     pub policy: Option<PolicyName>,
+    /// A threshold in place of the policy's: silent_after=30s. May be given several times.
+    #[arg(long, value_name = "THRESHOLD=VALUE")]
+    pub set: Vec<String>,
+    /// Tell what others would have done: ws-2,ackbeat-fast,ws-2:interval_ms=30000,ackbeat:silent_after=30s, or all.
+    #[arg(long, value_name = "NAME,…")]
+    pub compare: Vec<String>,
+    /// Draw one connection over time, as SVG.
+    #[arg(long, value_name = "FILE.svg")]
+    pub plot: Option<PathBuf>,
+    /// The connection to draw: its number in the output, or its peer [default: the first that the host closed].
+    #[arg(long, value_name = "N|ADDRESS:PORT", requires = "plot")]
+    pub connection: Option<String>,
 }
 
 impl RunArguments {

@@ -6,6 +6,7 @@
 pub mod check;
 pub mod cli;
 pub mod commands;
+pub mod comparison;
 pub mod config;
 pub mod driver;
 pub mod recording;

@@ -5,7 +5,10 @@ pub mod replay;
 pub mod run;
 
 use std::io;
+use std::path::PathBuf;
 
+use crate::comparison::drawing::DrawError;
+use crate::comparison::{CompareError, ContestantError};
 use crate::config::ConfigError;
 use crate::recording::{ReadError, RecordError};
 use crate::source::SourceError;
@@ -25,6 +28,31 @@ pub enum CommandError {
     /// A recording cannot be read.
     #[error(transparent)]
     Recording(#[from] ReadError),
+    /// Somebody who is to be compared does not exist.
+    #[error("--compare: {0}")]
+    Contestant(#[from] ContestantError),
+    /// The recording cannot be compared.
+    #[error(transparent)]
+    Compare(#[from] CompareError),
+    /// The connection that is to be drawn is not there, or not the only one.
+    #[error("--connection {wanted}: {problem}")]
+    Connection {
+        /// What was asked for.
+        wanted: String,
+        /// What is there instead.
+        problem: String,
+    },
+    /// The timeline cannot be drawn.
+    #[error(transparent)]
+    Draw(#[from] DrawError),
+    /// The drawing cannot be written.
+    #[error("--plot {}: {cause}", path.display())]
+    Plot {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        cause: io::Error,
+    },
     /// A recording cannot be begun.
     #[error(transparent)]
     Record(#[from] RecordError),
@@ -52,9 +80,15 @@ impl CommandError {
     #[must_use]
     pub const fn exit_code(&self) -> u8 {
         match self {
-            Self::Config(_) | Self::Recording(_) | Self::Record(_) => EXIT_USAGE,
+            Self::Config(_)
+            | Self::Recording(_)
+            | Self::Record(_)
+            | Self::Contestant(_)
+            | Self::Compare(_)
+            | Self::Connection { .. }
+            | Self::Plot { .. } => EXIT_USAGE,
             Self::Missing(_) => EXIT_MISSING,
-            Self::Source(_) | Self::Pipeline(_) | Self::System { .. } => 1,
+            Self::Source(_) | Self::Pipeline(_) | Self::Draw(_) | Self::System { .. } => 1,
         }
     }
 }

@@ -1,38 +1,161 @@
 //! `ackbeat replay`
 
+use std::cell::RefCell;
 use std::collections::HashMap;
-use std::fmt::Write as _;
 use std::io::{self, BufWriter, Write as _};
+use std::net::SocketAddr;
+use std::path::Path;
 
 use ackbeat_liveness::{
-    Assessment, CloseRecord, ConnectionId, Output, Postmortem, Rung, Timestamp, Verdict, VerdictChange,
+    Assessment, CloseRecord, ConnectionId, Output, Policy, Postmortem, Rung, Timestamp, Verdict,
+    VerdictChange,
 };
 
 use super::{CommandError, written};
 use crate::cli::ReplayArguments;
-use crate::config::PolicyName;
-use crate::recording::Reader;
-use crate::recording::replay::{Summary, replay};
+use crate::comparison::table::{self, aligned};
+use crate::comparison::{Comparison, Contestant, Options, compare_with, policy_name};
+use crate::config::{PolicyName, ThresholdsLayer};
+use crate::recording::replay::Summary;
+use crate::recording::{Header, Reader};
 
-/// Replays a recording and prints what the engine decides.
+/// Replays a recording and prints what the engine decides, and what others would have done.
 ///
 /// # Errors
-/// [`CommandError::Recording`] names the line that makes no sense.
+/// [`CommandError::Recording`] names the line that makes no sense; others name the argument.
 pub fn execute(arguments: &ReplayArguments) -> Result<(), CommandError> {
-    let mut reader = Reader::open(&arguments.file)?;
+    let mut reader = Reader::open_segments(&arguments.files)?;
     let header = reader.header().clone();
-    let policy = arguments.policy.map_or_else(|| header.thresholds.clone(), PolicyName::policy);
-    let policy_name = arguments.policy.map_or(header.policy.as_str(), |name| name.as_str());
+    let policy = policy(arguments, &header)?;
+    let contestants = contestants(arguments, policy)?;
 
     let mut out = Printer::new(header.began_at);
-    out.line(&format!(
-        "recorded by ackbeat {} in mode {} under policy {}; replayed under policy {policy_name}",
-        header.version, header.mode, header.policy
-    ));
-    let summary = replay(&mut reader, policy, |output| out.decided(output))?;
+    out.line(&title(arguments, &header, &contestants));
+    let printer = RefCell::new(&mut out);
+    let options = Options {
+        // The tables number connections as they were opened.
+        draw: &mut |opened| {
+            printer.borrow_mut().number(opened.connection);
+            false
+        },
+        // The first contestant is the policy that was asked for.
+        decided: &mut |contestant, output| {
+            if contestant == 0 {
+                printer.borrow_mut().decided(output);
+            }
+        },
+    };
+    let (comparison, _) = compare_with(&mut reader, &[], &contestants, options)?;
     out.table();
-    out.summary(&summary);
-    written(out.finish())
+    if !arguments.compare.is_empty() {
+        out.text(&format!("\n{}", table::render(&comparison)));
+    }
+    out.summary(&comparison.summary, &header);
+    let drawn = match &arguments.plot {
+        None => Ok(()),
+        Some(path) => plot(path, arguments, &contestants, &comparison).map(|peer| {
+            out.line(&format!("{} shows the connection of {peer}", path.display()));
+        }),
+    };
+    // What was found is shown even if it cannot be drawn.
+    written(out.finish())?;
+    drawn
+}
+
+/// The thresholds that are asked for: those of the recording unless others are named.
+fn policy(arguments: &ReplayArguments, header: &Header) -> Result<Policy, CommandError> {
+    let base = arguments.policy.map_or_else(|| header.thresholds.clone(), PolicyName::policy);
+    let set = ThresholdsLayer::from_assignments(arguments.set.iter().map(String::as_str))?;
+    Ok(set.applied_to(base))
+}
+
+/// The policy that is replayed, and whoever is named beside it.
+fn contestants(arguments: &ReplayArguments, policy: Policy) -> Result<Vec<Contestant>, CommandError> {
+    let mut contestants = vec![Contestant::Policy { name: policy_name(&policy), policy }];
+    for list in &arguments.compare {
+        for contestant in Contestant::list(list)? {
+            // Who is named twice, or is the policy itself, takes part once.
+            if !contestants.iter().any(|known| known.name() == contestant.name()) {
+                contestants.push(contestant);
+            }
+        }
+    }
+    Ok(contestants)
+}
+
+fn title(arguments: &ReplayArguments, header: &Header, contestants: &[Contestant]) -> String {
+    let replayed = match arguments.policy {
+        None if arguments.set.is_empty() => header.policy.clone(),
+        Some(name) if arguments.set.is_empty() => name.as_str().to_owned(),
+        _ => contestants.first().map_or_else(String::new, Contestant::name),
+    };
+    format!(
+        "recorded by ackbeat {} in mode {} under policy {}; replayed under policy {replayed}",
+        header.version, header.mode, header.policy
+    )
+}
+
+/// Draws one connection. A second pass: only the first one shows which connections there are.
+fn plot(
+    path: &Path,
+    arguments: &ReplayArguments,
+    contestants: &[Contestant],
+    comparison: &Comparison,
+) -> Result<SocketAddr, CommandError> {
+    let chosen = choose(arguments.connection.as_deref(), comparison)?;
+    let mut reader = Reader::open_segments(&arguments.files)?;
+    let options = Options { draw: &mut |opened| opened.connection == chosen, decided: &mut |_, _| {} };
+    let (_, timelines) = compare_with(&mut reader, &[], contestants, options)?;
+    let timeline = timelines.first().ok_or_else(|| CommandError::Connection {
+        wanted: arguments.connection.clone().unwrap_or_default(),
+        problem: "the recording changed while it was read".to_owned(),
+    })?;
+    std::fs::write(path, timeline.svg()?)
+        .map_err(|cause| CommandError::Plot { path: path.to_path_buf(), cause })?;
+    Ok(timeline.compared.peer())
+}
+
+/// The connection to draw: the one that is asked for, or the first that the host closed, or else the first.
+fn choose(wanted: Option<&str>, comparison: &Comparison) -> Result<ConnectionId, CommandError> {
+    let connections = &comparison.connections;
+    let problem =
+        |problem: String| CommandError::Connection { wanted: wanted.unwrap_or("1").to_owned(), problem };
+    let listed = || {
+        let some = connections.iter().enumerate().take(12);
+        let mut list: Vec<String> =
+            some.map(|(index, known)| format!("#{} {}", index + 1, known.peer())).collect();
+        if connections.len() > list.len() {
+            list.push(format!("and {} more", connections.len() - list.len()));
+        }
+        if list.is_empty() { "the recording has no connection".to_owned() } else { list.join(", ") }
+    };
+    let Some(text) = wanted else {
+        let first = connections.iter().find(|known| known.host_closed_at().is_some()).or(connections.first());
+        return first.map(|known| known.connection).ok_or_else(|| problem(listed()));
+    };
+    if let Ok(number) = text.trim_start_matches('#').parse::<usize>() {
+        let found = number.checked_sub(1).and_then(|index| connections.get(index));
+        return found
+            .map(|known| known.connection)
+            .ok_or_else(|| problem(format!("there is no such number; there are: {}", listed())));
+    }
+    let peer = text.parse::<SocketAddr>().map_err(|_| {
+        problem("this is neither a number nor ADDRESS:PORT (an IPv6 address in brackets)".to_owned())
+    })?;
+    let found: Vec<(usize, ConnectionId)> = connections
+        .iter()
+        .enumerate()
+        .filter(|(_, known)| known.peer() == SocketAddr::new(peer.ip().to_canonical(), peer.port()))
+        .map(|(index, known)| (index + 1, known.connection))
+        .collect();
+    match found.as_slice() {
+        [(_, only)] => Ok(*only),
+        [] => Err(problem(format!("no connection of that peer; there are: {}", listed()))),
+        several => {
+            let numbers: Vec<String> = several.iter().map(|(number, _)| format!("#{number}")).collect();
+            Err(problem(format!("that peer had several, name one by its number: {}", numbers.join(", "))))
+        }
+    }
 }
 
 /// Prints decisions as they come and keeps one row for each connection.
@@ -41,7 +164,7 @@ struct Printer {
     result: io::Result<()>,
     began_at: Timestamp,
     rows: Vec<[String; COLUMNS.len()]>,
-    /// Connections are numbered in the order in which they are first heard of: cookies are long.
+    /// Connections are numbered in the order in which they were opened: cookies are long.
     numbers: HashMap<ConnectionId, usize>,
 }
 
@@ -119,27 +242,19 @@ impl Printer {
         format!("{:>7}.{:03} s", ms / 1_000, ms % 1_000)
     }
 
-    fn table(&mut self) {
-        let mut rows = std::mem::take(&mut self.rows);
-        rows.insert(0, COLUMNS.map(str::to_owned));
-        let mut widths = [0; COLUMNS.len()];
-        for row in &rows {
-            for (width, cell) in widths.iter_mut().zip(row) {
-                *width = (*width).max(cell.chars().count());
-            }
-        }
-        self.line("");
-        for row in &rows {
-            let mut text = String::new();
-            for (width, cell) in widths.iter().zip(row) {
-                // Writing to a string cannot fail.
-                let _ = write!(text, "{cell:width$}  ");
-            }
-            self.line(text.trim_end());
+    fn text(&mut self, text: &str) {
+        if self.result.is_ok() {
+            self.result = write!(self.out, "{text}");
         }
     }
 
-    fn summary(&mut self, summary: &Summary) {
+    fn table(&mut self) {
+        let rows = std::mem::take(&mut self.rows);
+        let table = aligned(&COLUMNS.map(str::to_owned), rows.into_iter());
+        self.text(&format!("\n{table}"));
+    }
+
+    fn summary(&mut self, summary: &Summary, header: &Header) {
         self.line("");
         self.line(&format!("{} inputs replayed", summary.inputs));
         if summary.missing > 0 {
@@ -147,6 +262,15 @@ impl Printer {
         }
         if summary.is_cut_off {
             self.line("the last line of the recording was cut off and left out");
+        }
+        if let Some(segment) = header.segment {
+            self.line(
+                "this is a later segment of a longer recording: connections that were open at its start are shown as found \
+                 then; if FILE.1 is the segment before, name both, oldest first",
+            );
+            if segment.left_out > 0 {
+                self.line(&format!("{} connections that were open then are not in it", segment.left_out));
+            }
         }
     }
 

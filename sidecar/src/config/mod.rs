@@ -3,6 +3,7 @@
 //! `sidecar/CONFIGURATION.md` is the reference; [`reference::render`] writes it from the table
 //! [`reference::SETTINGS`], and tests hold the table, the structs here and that page together.
 
+mod assignment;
 mod environment;
 mod file;
 mod layer;
@@ -181,6 +182,14 @@ pub enum ConfigError {
         name: String,
         /// ` (did you mean …?)`, or nothing.
         suggestion: String,
+    },
+    /// No threshold has this name.
+    #[error("no threshold is named {name:?}; there are {known}")]
+    UnknownThreshold {
+        /// The name.
+        name: String,
+        /// All names.
+        known: String,
     },
     /// A threshold out of its range.
     #[error(transparent)]
