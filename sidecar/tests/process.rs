@@ -284,3 +284,81 @@ fn a_collector_that_never_answers_does_not_hold_the_end() {
         assert_eq!(running.end(), 0, "{protocol}: {:#?}", running.seen);
     }
 }
+
+/// Two connections, told by the kernel alone, as a script wrote them.
+fn scripted_recording(directory: &std::path::Path) -> String {
+    let mut text = header_with("");
+    for (connection, port) in [(1, 40_001), (2, 40_002), (3, 40_002)] {
+        text.push_str(&format!(
+            "{{\"input\":\"opened\",\"connection\":{connection},\"at\":{connection}000000000,\"endpoints\":{{\
+             \"local_address\":\"10.0.0.1\",\"local_port\":80,\"peer_address\":\"10.0.0.2\",\"peer_port\":{port}}},\
+             \"role\":\"server\",\"preexisting\":false}}\n"
+        ));
+    }
+    let file = directory.join("night.jsonl");
+    std::fs::write(&file, text).unwrap();
+    file.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_replay_tells_what_others_would_have_done_and_draws_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = scripted_recording(directory.path());
+    let svg = directory.path().join("night.svg");
+    let svg_text = svg.to_str().unwrap();
+    let output = output(&[
+        "replay",
+        &file,
+        "--set",
+        "silent_after=30s",
+        "--compare",
+        "ws-2,ws-2:interval_ms=30000,missed=3",
+        "--compare",
+        "ackbeat-fast,buffered-gate",
+        "--plot",
+        svg_text,
+        "--connection",
+        "10.0.0.2:40001",
+    ]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = String::from_utf8(output.stdout).unwrap();
+    for part in [
+        "replayed under policy ackbeat:silent_after_ms=30000",
+        "#3  10.0.0.2:40002, open at the end of the recording",
+        "ws-2:interval_ms=30000,missed=3",
+        "not judged: needs application reports",
+        "in sum",
+        "night.svg shows the connection of 10.0.0.2:40001",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(std::fs::read_to_string(&svg).unwrap().starts_with("<svg"));
+}
+
+#[test]
+fn a_replay_that_is_asked_for_what_is_not_there_says_what_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = scripted_recording(directory.path());
+    let svg = directory.path().join("night.svg");
+    let svg = svg.to_str().unwrap();
+    for (arguments, named) in [
+        (vec!["--compare", "ws-3"], "ws-readme"),
+        (vec!["--compare", "ws-2:pace=1"], "interval_ms"),
+        (vec!["--compare", "ackbeat:pace=1"], "silent_after_ms"),
+        (vec!["--set", "pace=1"], "silent_after_ms"),
+        (vec!["--set", "silent_after=soon"], "milliseconds"),
+        (vec!["--plot", svg, "--connection", "4"], "#1 10.0.0.2:40001"),
+        (vec!["--plot", svg, "--connection", "10.0.0.2:9"], "#1 10.0.0.2:40001"),
+        (vec!["--plot", svg, "--connection", "10.0.0.2:40002"], "#2, #3"),
+        (vec!["--plot", svg, "--connection", "the slow one"], "ADDRESS:PORT"),
+        (vec!["--plot", "/nowhere/night.svg"], "/nowhere/night.svg"),
+        (vec!["--connection", "1"], "--plot"),
+    ] {
+        let output = output(&[vec!["replay", file.as_str()], arguments.clone()].concat());
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(named), "{arguments:?}: {}", stderr(&output));
+    }
+    let both = output(&["replay", &file, &file]);
+    assert_eq!(both.status.code(), Some(2));
+    assert!(stderr(&both).contains("oldest first"), "{}", stderr(&both));
+}
