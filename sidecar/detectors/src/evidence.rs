@@ -63,6 +63,11 @@ pub enum NotJudged {
     /// No Ping of the host was seen yet, so nothing tells whether one would be answered.
     #[error("no Ping of the host was seen")]
     NoPing,
+    /// Its wait begins once everything before its Ping was handed to the kernel, and only the host knows when that was.
+    #[error(
+        "bytes were queued, and without application reports nothing tells whether the host held more of them itself"
+    )]
+    BacklogUnknown,
     /// The socket was idle for longer than the peer has to answer keepalive probes, and the host's kernel sent none.
     #[error(
         "the socket was idle and its kernel sent no keepalive probe, so nothing tells whether one would be answered"

@@ -42,6 +42,7 @@ pub(crate) struct OwnPings {
     due: Option<Timestamp>,
     unanswered: VecDeque<Timestamp>,
     queued_bytes: Option<u32>,
+    seen_until: Timestamp,
 }
 
 impl OwnPings {
@@ -64,6 +65,7 @@ impl OwnPings {
             due: Some(first_due),
             unanswered: VecDeque::new(),
             queued_bytes: None,
+            seen_until: Timestamp::from_ns(0),
         }
     }
 
@@ -75,6 +77,7 @@ impl OwnPings {
     pub(crate) fn on_fact(&mut self, fact: &Fact<'_>) -> Seen {
         let at = fact.at();
         let mut seen = Seen::default();
+        self.seen_until = self.seen_until.max(at);
         if let Some(snapshot) = snapshot(fact) {
             self.queued_bytes = send_queue_bytes(snapshot);
         }
@@ -114,6 +117,11 @@ impl OwnPings {
         seen
     }
 
+    /// Bytes written and not acknowledged, as the last reading had it.
+    pub(crate) const fn queued_bytes(&self) -> Option<u32> {
+        self.queued_bytes
+    }
+
     /// When to call; `None` while the host must show first that it is running.
     pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
         self.due.filter(|_| self.would_queue())
@@ -135,7 +143,11 @@ impl OwnPings {
     pub(crate) fn not_judged(&self) -> Option<NotJudged> {
         if self.heartbeat.is_lost() {
             Some(NotJudged::FramesLost)
-        } else if self.heartbeat.last_ping_at.is_none() && self.unanswered.is_empty() {
+        } else if self.heartbeat.last_ping_at.is_none()
+            && self.unanswered.is_empty()
+            // Before, it would have sent none either.
+            && self.due.is_some_and(|due| due <= self.seen_until)
+        {
             Some(NotJudged::NoPing)
         } else {
             None

@@ -1,8 +1,9 @@
 //! `aiohttp`, `python-websockets`, `engine-io`.
 
+use ackbeat_detectors::NotJudged;
 use ackbeat_liveness::{Direction, FrameKind};
 
-use crate::tape::{Tape, WIRE, frame, ms, play};
+use crate::tape::{REPORTED, Tape, WIRE, frame, ms, play};
 
 #[test]
 fn aiohttp_pings_when_idle_and_waits_for_half_of_that() {
@@ -62,6 +63,49 @@ fn python_websockets_takes_the_pong_of_a_later_ping_and_not_that_of_an_earlier_o
     assert_eq!(play("python-websockets", WIRE, &earlier, 60_000).killed_at, Some(40_000));
     let later = both().input(asked(22_000, b"c")).input(answered(22_100, b"c"));
     assert_eq!(play("python-websockets", WIRE, &later, 60_000).killed_at, None);
+}
+
+/// Its `ping` returns once the bytes before the Ping have left the host's memory, and only then does it wait for the Pong.
+#[test]
+fn python_websockets_waits_for_its_own_memory_first() {
+    let spec = "python-websockets:interval_ms=2000,timeout_ms=2000";
+    let behind = |bytes| Tape::new().tick(2_000, bytes).tick(4_000, bytes).tick(6_000, bytes);
+    let killed_at = |tape: Tape| play(spec, REPORTED, &tape, 12_000).killed_at;
+    assert_eq!(killed_at(behind(0)), Some(4_000));
+    assert_eq!(killed_at(behind(32_768)), Some(4_000));
+    assert_eq!(killed_at(behind(32_769)), None, "gone or not");
+    // Above a quarter of the limit it still waits.
+    assert_eq!(killed_at(Tape::new().tick(2_000, 40_000).tick(4_000, 8_193).tick(6_000, 8_193)), None);
+    assert_eq!(killed_at(Tape::new().tick(2_000, 40_000).tick(4_000, 8_192).tick(6_000, 0)), Some(6_000));
+}
+
+#[test]
+fn python_websockets_does_not_guess_what_waits_in_the_host() {
+    let spec = "python-websockets:interval_ms=2000,timeout_ms=2000";
+    let queued = |bytes| {
+        let mut tape = Tape::new().ping(2_000).pong(2_010);
+        for at in (3_000..12_000).step_by(200) {
+            tape = tape.sample(at, |snapshot| snapshot.send_queue_bytes = Some(bytes));
+        }
+        tape
+    };
+    let short = play(spec, WIRE, &queued(100), 12_000);
+    assert_eq!((short.killed_at, short.not_judged), (Some(6_000), None));
+    let long = play(spec, WIRE, &queued(100_000), 12_000);
+    assert_eq!((long.killed_at, long.not_judged), (None, Some(NotJudged::BacklogUnknown)));
+    // A Ping of the host has passed: so has what was before it.
+    let passed = play(spec, WIRE, &queued(100_000).ping(7_500).sorted(), 12_000);
+    assert_eq!((passed.killed_at, passed.not_judged), (Some(9_500), None));
+}
+
+#[test]
+fn aiohttp_needs_no_ping_while_bytes_come_in() {
+    let mut tape = Tape::new();
+    for at in (1_000..20_000).step_by(500) {
+        tape = tape.sample(at, |snapshot| snapshot.last_inbound_at = Some(ms(at)));
+    }
+    let played = play("aiohttp", WIRE, &tape, 20_000);
+    assert_eq!((played.killed_at, played.not_judged), (None, None));
 }
 
 #[test]
