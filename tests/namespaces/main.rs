@@ -7,6 +7,7 @@ mod hosts;
 mod load;
 mod path;
 mod privileges;
+mod relay;
 mod restart;
 mod scene;
 mod socket_statistics;

@@ -17,6 +17,7 @@ pub mod node;
 pub mod otlp_receiver;
 pub mod peer;
 pub mod process;
+pub mod relay;
 pub mod sidecar;
 pub mod sockets;
 pub mod spans;

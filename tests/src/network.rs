@@ -42,6 +42,9 @@ table inet ackbeat {
   }
 }";
 
+/// The rule that drops what comes from the client; `?` is what to do with it. It comes before the rules of a relay.
+const CLIENT_SILENCED: [&str; 7] = ["rule", "?", "pref", "50", "iif", "to-client0", "blackhole"];
+
 impl Network {
     /// Makes the three namespaces and the path between them.
     ///
@@ -129,6 +132,65 @@ impl Network {
     pub fn heal(&self, port: u16) -> Result<()> {
         let rule = format!("delete element inet ackbeat cut_ports {{ {port} }}");
         run(Some(&self.router), "nft", &[rule.as_str()]).map(drop)
+    }
+
+    /// Lets the router drop everything between host and client, both ways, without a word (blackhole routes).
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn blackhole(&self) -> Result<()> {
+        self.restore()?;
+        for version in [IpVersion::V4, IpVersion::V6] {
+            for address in [self.host_address(version), self.client_address(version)] {
+                self.route(version, &["route", "replace", "blackhole", &address.to_string()])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets the router answer everything that is for the client with an ICMP error (unreachable routes), and drop what
+    /// comes from the client without a word.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn unreachable(&self) -> Result<()> {
+        self.restore()?;
+        for version in [IpVersion::V4, IpVersion::V6] {
+            let client = self.client_address(version).to_string();
+            self.route(version, &["route", "replace", "unreachable", &client])?;
+            // A route for the host's address would keep the ICMP errors from the host, too.
+            self.route(version, &CLIENT_SILENCED.map(|word| if word == "?" { "add" } else { word }))?;
+        }
+        Ok(())
+    }
+
+    /// Ends [`Network::blackhole`] and [`Network::unreachable`]; does nothing if there is none.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn restore(&self) -> Result<()> {
+        for version in [IpVersion::V4, IpVersion::V6] {
+            let routes = self.route(version, &["route", "show"])?;
+            for kind in ["blackhole", "unreachable"] {
+                for line in routes.lines().filter(|line| line.starts_with(kind)) {
+                    let address = line.split_whitespace().nth(1).context("a route has no address")?;
+                    self.route(version, &["route", "delete", kind, address])?;
+                }
+            }
+            if self.route(version, &["rule", "show"])?.contains("blackhole") {
+                self.route(version, &CLIENT_SILENCED.map(|word| if word == "?" { "delete" } else { word }))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs iproute2 in the router.
+    fn route(&self, version: IpVersion, arguments: &[&str]) -> Result<String> {
+        let family = match version {
+            IpVersion::V4 => "-4",
+            IpVersion::V6 => "-6",
+        };
+        run(Some(&self.router), "ip", &[&[family], arguments].concat())
     }
 
     /// Lets the router forward at most `kilobytes_per_second` towards the client, with a queue of `queue_kilobytes`.
