@@ -198,15 +198,28 @@ impl Network {
     /// # Errors
     /// If the kernel has no token bucket filter.
     pub fn slow_down(&self, kilobytes_per_second: u32, queue_kilobytes: u32) -> Result<()> {
-        let rate = format!("{}kbit", kilobytes_per_second * 8);
+        // A burst of 64 KiB: what segmentation offload hands over at once must pass the bucket whole.
+        self.limit_rate(kilobytes_per_second * 8, "64kb", queue_kilobytes)
+    }
+
+    /// Makes the way to the client a link of `kilobits_per_second`, as a modem is: packet by packet.
+    ///
+    /// # Errors
+    /// As [`Network::slow_down`].
+    pub fn slow_link(&self, kilobits_per_second: u32, queue_kilobytes: u32) -> Result<()> {
+        // A bucket that holds one packet: what segmentation offload hands over at once is cut up (`tbf_segment()`).
+        self.limit_rate(kilobits_per_second, "2kb", queue_kilobytes)
+    }
+
+    fn limit_rate(&self, kilobits_per_second: u32, burst: &str, queue_kilobytes: u32) -> Result<()> {
+        let rate = format!("{kilobits_per_second}kbit");
         let limit = format!("{queue_kilobytes}kb");
         let device = "to-client0";
-        // A burst of 64 KiB: what segmentation offload hands over at once must pass the bucket whole.
         run(
             Some(&self.router),
             "tc",
             &[
-                "qdisc", "replace", "dev", device, "root", "tbf", "rate", &rate, "burst", "64kb", "limit",
+                "qdisc", "replace", "dev", device, "root", "tbf", "rate", &rate, "burst", burst, "limit",
                 &limit,
             ],
         )

@@ -127,11 +127,17 @@ impl Client {
         self.controls.frozen.store(frozen, Ordering::Relaxed);
     }
 
-    /// Tells it something. What it sends comes in the order of the commands; [`Command::Freeze`] and
-    /// [`Command::Abandon`] overtake.
+    /// Writes nothing more from now on, and goes on reading.
+    pub fn mute(&self) {
+        self.controls.muted.store(true, Ordering::Relaxed);
+    }
+
+    /// Tells it something. What it sends comes in the order of the commands; [`Command::Freeze`],
+    /// [`Command::Mute`] and [`Command::Abandon`] overtake.
     pub fn command(&self, command: Command) {
         match command {
             Command::Freeze { frozen } => self.freeze(frozen),
+            Command::Mute => self.mute(),
             Command::Abandon => self.abandon(),
             other => {
                 // A client that has ended cannot be told anything; its events say how it ended.
@@ -359,7 +365,7 @@ impl Worker {
                 return Ok(());
             }
             // These never come this way: the client does them itself.
-            Command::Abandon | Command::Freeze { .. } => return Ok(()),
+            Command::Abandon | Command::Freeze { .. } | Command::Mute => return Ok(()),
         };
         let bytes = message.len() as u64;
         let is_data = matches!(message, Message::Binary(_));

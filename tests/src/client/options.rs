@@ -123,6 +123,8 @@ pub enum Command {
     HalfClose,
     /// Close the socket at once, without a Close frame.
     Abandon,
+    /// Write nothing more, whatever is asked or due, and go on reading: what [`ClientOptions::mute`] is from the beginning.
+    Mute,
     /// Stop reading, or go on.
     Freeze {
         /// Whether to stop.

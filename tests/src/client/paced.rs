@@ -26,6 +26,8 @@ pub(super) struct Controls {
     pub(super) bytes_read: Arc<AtomicU64>,
     /// Nothing is read while it is set.
     pub(super) frozen: Arc<AtomicBool>,
+    /// What is written while it is set is said to be written, and kept.
+    pub(super) muted: Arc<AtomicBool>,
     /// What is written once it is set is said to be written, and kept.
     pub(super) half_closed: Arc<AtomicBool>,
 }
@@ -35,7 +37,6 @@ pub(super) struct PacedStream {
     stream: TcpStream,
     controls: Controls,
     pace: Pace,
-    mute: bool,
     /// When the pace began.
     began: Instant,
     /// Nothing is read before it fires.
@@ -59,7 +60,6 @@ impl PacedStream {
             stream,
             controls,
             pace: Pace::Full,
-            mute: false,
             began: Instant::now(),
             rest: None,
             pong_filter: None,
@@ -72,7 +72,7 @@ impl PacedStream {
     /// From now on (after the handshake) the stream keeps to what `options` say.
     pub(super) fn begin(&mut self, options: &ClientOptions) {
         self.pace = options.pace;
-        self.mute = options.mute;
+        self.controls.muted.store(options.mute, Ordering::Relaxed);
         self.began = Instant::now();
         self.pong_filter = options.withhold_pongs.then(PongFilter::default);
         self.upstream_bytes_per_second = options.upstream_bytes_per_second;
@@ -182,7 +182,7 @@ impl AsyncWrite for PacedStream {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<std::io::Result<usize>> {
-        if self.mute || self.controls.half_closed.load(Ordering::Relaxed) {
+        if self.controls.muted.load(Ordering::Relaxed) || self.controls.half_closed.load(Ordering::Relaxed) {
             // Said to be written, and kept.
             return Poll::Ready(Ok(bytes.len()));
         }

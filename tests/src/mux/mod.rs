@@ -55,6 +55,13 @@ pub enum Ask {
         /// How many.
         bytes: usize,
     },
+    /// This many bytes in one message every `period_ms` milliseconds from now on, whether the client reads or not.
+    Steady {
+        /// Payload of each message.
+        bytes: usize,
+        /// From one message to the next, in milliseconds; the first comes at once.
+        period_ms: u64,
+    },
     /// That the host closes politely.
     Leave {
         /// Status code of the Close frame (RFC 6455 section 7.4).
@@ -317,6 +324,15 @@ impl Host {
         if let Running::Thread(_, commands) = &self.running {
             // A host that has ended has nobody to send to.
             let _ = commands.send(serve::Command::SendToAll { bytes });
+        }
+    }
+
+    /// Lets the event loop stand still for `duration`, now. It makes up for the ticks that it missed before it reads
+    /// again.
+    pub fn block(&self, duration: Duration) {
+        if let Running::Thread(_, commands) = &self.running {
+            // A host that has ended blocks nobody.
+            let _ = commands.send(serve::Command::Block { duration });
         }
     }
 }

@@ -27,6 +27,11 @@ pub(super) enum Command {
         /// How many.
         bytes: usize,
     },
+    /// Do nothing else for this long.
+    Block {
+        /// How long.
+        duration: Duration,
+    },
     /// End.
     Stop,
 }
@@ -143,6 +148,11 @@ async fn serve(
                         connection.queue(Message::Binary(payload(bytes)));
                     }
                 }
+                Some(Command::Block { duration }) => {
+                    // The whole thread: the loop is what stands still.
+                    std::thread::sleep(duration);
+                    run_due_ticks(&shared);
+                }
                 Some(Command::Stop) | None => {
                     watchdog.abort();
                     return Ok(());
@@ -241,7 +251,7 @@ async fn connection(shared: Shared, stream: TcpStream, peer_port: u16) {
 
 async fn exchange(
     shared: &Shared,
-    connection: &Connection,
+    connection: &Rc<Connection>,
     socket: WebSocketStream<HostStream>,
     mut queued: mpsc::UnboundedReceiver<Message>,
 ) {
@@ -287,7 +297,21 @@ async fn exchange(
     }
 }
 
-fn answer(shared: &Shared, connection: &Connection, ask: Ask) {
+/// Queues a message again and again until the connection is over.
+async fn queue_steadily(shared: Shared, connection: Rc<Connection>, bytes: usize, period: Duration) {
+    let mut due = tokio::time::interval(period);
+    due.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        due.tick().await;
+        if connection.chain.is_closed() {
+            return;
+        }
+        shared.say(connection.peer_port, HostAction::Queued { bytes: bytes as u64 });
+        connection.queue(Message::Binary(payload(bytes)));
+    }
+}
+
+fn answer(shared: &Shared, connection: &Rc<Connection>, ask: Ask) {
     let send = |bytes: usize| connection.queue(Message::Binary(payload(bytes)));
     match ask {
         Ask::Follow => {
@@ -299,6 +323,11 @@ fn answer(shared: &Shared, connection: &Connection, ask: Ask) {
         Ask::Bytes { bytes } => {
             shared.say(connection.peer_port, HostAction::Queued { bytes: bytes as u64 });
             send(bytes);
+        }
+        Ask::Steady { bytes, period_ms } => {
+            // An interval of nothing is refused by the runtime.
+            let period = Duration::from_millis(period_ms.max(1));
+            tokio::task::spawn_local(queue_steadily(shared.clone(), Rc::clone(connection), bytes, period));
         }
         Ask::Leave { code, reason } => {
             shared.say(connection.peer_port, HostAction::Closing { code });
