@@ -8,11 +8,12 @@ use anyhow::{Context, Result, ensure};
 
 use super::row::{Row, Variant};
 use super::truth::{FORMAT, HostKnowledge, HostReport, State, StateChange, Subject, Truth};
-use crate::client::{Client, ClientOptions};
+use crate::client::{Client, ClientOptions, connect_healthy};
 use crate::clock::monotonic_ns;
 use crate::journal::wait_until;
 use crate::mux::{Host, HostAction, HostEvent, HostOptions, PeerFin};
 use crate::network::{IpVersion, Network};
+use crate::peer::Peer;
 use crate::sidecar::{Sidecar, SidecarOptions};
 
 /// File with what the engine was told.
@@ -73,6 +74,8 @@ pub struct Stage {
     pub is_quick: bool,
     /// The peers that a row keeps for the length of the run; dropped before the host.
     pub clients: Vec<Client>,
+    /// The same for peers that are processes.
+    pub peers: Vec<Peer>,
     /// The recording sidecar; `None` once it was stopped.
     pub sidecar: Option<Sidecar>,
     /// The host. Its watchdog only watches.
@@ -144,6 +147,7 @@ impl Stage {
             random: fastrand::Rng::with_seed(mixed),
             is_quick,
             clients: Vec::new(),
+            peers: Vec::new(),
             sidecar: Some(sidecar),
             host,
             network,
@@ -178,16 +182,61 @@ impl Stage {
     /// # Errors
     /// If one cannot connect or does not answer.
     pub fn connect_subjects(&mut self) -> Result<Vec<Client>> {
+        let options = self.peer_options();
+        self.connect_subjects_as(|_number| ("peer", options.clone()))
+    }
+
+    /// The same with peers that behave as `describe` says: by the subject's number, from 1 on, the first part of its
+    /// name and its options.
+    ///
+    /// # Errors
+    /// As [`Stage::connect_subjects`].
+    pub fn connect_subjects_as(
+        &mut self,
+        describe: impl Fn(u32) -> (&'static str, ClientOptions),
+    ) -> Result<Vec<Client>> {
         let mut clients = Vec::new();
         for number in 1..=self.row.subjects {
-            let options = self.peer_options();
-            clients.push(self.connect(&format!("peer-{number}"), options)?);
+            let (kind, options) = describe(number);
+            clients.push(self.connect(&format!("{kind}-{number}"), options)?);
             self.pass_up_to(INTERVAL / self.row.subjects);
         }
         for client in &clients {
-            self.host.wait_for_pongs(client.port(), LEARNING_PONGS, PONG_DEADLINE)?;
+            self.wait_for_learning(client.port())?;
         }
         Ok(clients)
+    }
+
+    /// Connects healthy peers that nobody judges, for the length of the run, and waits until the heartbeat's interval
+    /// can be learned from them.
+    ///
+    /// # Errors
+    /// If one cannot connect or does not answer.
+    pub fn connect_siblings(&mut self, count: usize) -> Result<()> {
+        let siblings = connect_healthy(Some(&self.network.client), self.host.address(), count)?;
+        for sibling in &siblings {
+            self.wait_for_learning(sibling.port())?;
+        }
+        self.clients.extend(siblings);
+        Ok(())
+    }
+
+    /// Waits until the heartbeat's interval can be learned from the peer with this port.
+    ///
+    /// # Errors
+    /// If it does not answer.
+    pub fn wait_for_learning(&self, port: u16) -> Result<()> {
+        self.host.wait_for_pongs(port, LEARNING_PONGS, PONG_DEADLINE)
+    }
+
+    /// Connects a peer that is a process of its own and declares it a subject that is alive.
+    ///
+    /// # Errors
+    /// If it cannot connect.
+    pub fn connect_process(&mut self, name: &str, options: &ClientOptions) -> Result<Peer> {
+        let peer = Peer::connect(Some(&self.network.client), options)?;
+        self.declare(name, SocketAddr::new(self.network.client_address(IpVersion::V4), peer.port()));
+        Ok(peer)
     }
 
     /// Declares a peer that the row connected itself a subject that is alive.
@@ -264,6 +313,7 @@ impl Stage {
             sidecar.stop()?;
         }
         self.clients.clear();
+        self.peers.clear();
         ensure!(recording.is_file(), "the sidecar left no recording at {}", recording.display());
         wait_until("the recording's last line", Duration::from_secs(10), || Ok(ends_whole(&recording)))?;
         ensure!(!self.subjects.is_empty(), "row {} declared no subject", self.row.number);

@@ -3,13 +3,33 @@
 mod closed;
 mod gone;
 mod healthy;
+mod hung;
 mod leaks;
+mod local;
+mod outage;
+mod slow;
+mod stalled;
 
 use super::row::Row;
 
 /// Every scenario, in the order of its number.
 pub const ROWS: &[Row] = &[
     healthy::IDLE,
+    slow::READER_20_KB,
+    slow::READER_200_KB,
+    slow::READER_5_KB,
+    stalled::BURST,
+    slow::UPSTREAM_64_MB,
+    slow::LINK_50_KBIT,
+    stalled::PAUSED_READER,
+    hung::STOPPED,
+    hung::STOPPED_WITH_FULL_WINDOW,
+    stalled::COLLECTOR,
+    local::HOST_BLOCKED,
+    local::SIDECAR_STOPPED,
+    hung::NO_PONG_BUT_DATA,
+    hung::DEAF,
+    outage::OUTAGE,
     gone::BLACKHOLE_WITH_PING,
     gone::BLACKHOLE_IN_BULK,
     gone::BLACKHOLE_WHILE_IDLE,
