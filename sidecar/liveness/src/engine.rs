@@ -1,8 +1,9 @@
 //! The engine: all connections, their clocks, and what they want from the driver.
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, VecDeque};
 
+use crate::agenda::{Agenda, Slots};
 use crate::closing::HOLD_MS;
 use crate::connection::{Connection, Context, ScheduleKey};
 use crate::schedule::Schedule;
@@ -68,8 +69,11 @@ pub struct Engine {
     connection_limit: usize,
     schedules: BTreeMap<ScheduleKey, Schedule>,
     outputs: VecDeque<Output>,
-    deadlines: BTreeSet<(Timestamp, ConnectionId)>,
-    wanting: BTreeSet<(Timestamp, ConnectionId)>,
+    slots: Slots,
+    /// When connections want to be called.
+    deadlines: Agenda,
+    /// Since when connections want samples.
+    wanting: Agenda,
     /// When the sampler last looked.
     last_pass_at: Option<Timestamp>,
     /// Records were lost then: a pass must show which sockets are still there.
@@ -97,8 +101,9 @@ impl Engine {
             connection_limit,
             schedules: BTreeMap::new(),
             outputs: VecDeque::new(),
-            deadlines: BTreeSet::new(),
-            wanting: BTreeSet::new(),
+            slots: Slots::default(),
+            deadlines: Agenda::default(),
+            wanting: Agenda::default(),
             last_pass_at: None,
             reconcile_since: None,
             window_opened_at: Timestamp::default(),
@@ -175,7 +180,7 @@ impl Engine {
     /// When [`Engine::handle_timeout`] wants to be called; `None` while nothing is awaited.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Timestamp> {
-        self.deadlines.first().map(|(at, _)| *at)
+        self.deadlines.first().map(|(at, _)| at)
     }
 
     /// The next decision. Call it until it gives `None`.
@@ -189,7 +194,7 @@ impl Engine {
     pub fn next_sample_at(&self) -> Option<Timestamp> {
         // A policy of 0 must not turn the driver into a busy loop.
         let interval_ms = self.policy.sample_interval_ms.max(1);
-        let wanted = self.wanting.first().map(|(since, _)| *since);
+        let wanted = self.wanting.first().map(|(since, _)| since);
         let since = [wanted, self.reconcile_since].into_iter().flatten().min()?;
         Some(since.max(self.last_pass_at.unwrap_or(since)).plus_ms(interval_ms))
     }
@@ -259,19 +264,18 @@ impl Engine {
     }
 
     fn expire(&mut self, now: Timestamp) {
-        while let Some((at, id)) = self.deadlines.first().copied() {
+        while let Some((at, id)) = self.deadlines.first() {
             if at > now {
                 return;
             }
             self.update(id, now, |connection, context, outputs| {
                 connection.on_deadline(now, context, outputs);
             });
-            if self.deadlines.contains(&(at, id)) {
+            if self.deadlines.first() == Some((at, id))
+                && let Some(connection) = self.connections.get(&id)
+            {
                 // It has nothing to do after all; do not ask again before something new is seen.
-                self.deadlines.remove(&(at, id));
-                if let Some(connection) = self.connections.get_mut(&id) {
-                    connection.deadline = None;
-                }
+                self.deadlines.set(connection.slot, id, None);
             }
         }
     }
@@ -289,7 +293,8 @@ impl Engine {
             return;
         }
         self.counters.connections_opened = self.counters.connections_opened.saturating_add(1);
-        self.connections.insert(id, Box::new(Connection::new(opened)));
+        let slot = self.slots.take();
+        self.connections.insert(id, Box::new(Connection::new(opened, slot)));
     }
 
     fn on_frame(&mut self, frame: Frame) {
@@ -362,28 +367,19 @@ impl Engine {
         let is_finished = connection.is_finished();
         let deadline = if is_finished { None } else { connection.next_deadline(&context) };
         let wants = !is_finished && connection.wants_samples(&context);
-        if connection.deadline != deadline {
-            if let Some(old) = connection.deadline {
-                self.deadlines.remove(&(old, id));
-            }
-            if let Some(new) = deadline {
-                self.deadlines.insert((new, id));
-            }
-            connection.deadline = deadline;
+        let slot = connection.slot;
+        if self.deadlines.of(slot) != deadline {
+            self.deadlines.set(slot, id, deadline);
         }
-        if connection.wanting_since.is_some() != wants {
-            if let Some(old) = connection.wanting_since.take() {
-                self.wanting.remove(&(old, id));
-            } else {
-                connection.wanting_since = Some(at);
-                self.wanting.insert((at, id));
-            }
+        if self.wanting.of(slot).is_some() != wants {
+            self.wanting.set(slot, id, wants.then_some(at));
         }
         if let Some(missed) = connection.learned_kill.take() {
             self.schedules.entry(key).or_default().on_kill(missed);
         }
         if is_finished {
             self.connections.remove(&id);
+            self.slots.give_back(slot);
             self.counters.connections_closed = self.counters.connections_closed.saturating_add(1);
         }
     }

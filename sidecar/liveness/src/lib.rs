@@ -15,6 +15,11 @@
 //!
 //! and one question for the driver: [`Engine::next_sample_at`], when a pass of the sampler is worth its cost.
 //!
+//! An event costs well below a microsecond and allocates nothing once a connection's memory has grown to its bounds
+//! (16 Pings, 8 Pongs, 64 verdict changes). A connection with a heartbeat takes 2.4 kB, its share of all tables included;
+//! one whose memory is full, with the largest Pings, 7 kB. `cargo bench -p ackbeat-liveness` and the test target
+//! `allocations` measure it: the bounds there are 3 kB and 8 kB.
+//!
 //! Inside, from facts to decisions:
 //!
 //! | module | decides |
@@ -27,12 +32,14 @@
 //! | `postmortem` | what the socket showed afterwards |
 //! | `assessment` | what to think of the close |
 //! | `connection` | one connection through all of it |
+//! | `agenda` | whose deadline is next |
 //! | `engine` | all connections, their clocks, and what they want from the driver |
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
 
+mod agenda;
 mod assessment;
 mod closing;
 mod connection;

@@ -8,6 +8,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+use crate::agenda::Slot;
 use crate::closing::{Cause, Closing, Draft, HOLD_MS, SeenCloses, Step, step};
 use crate::evidence::{Evidence, raise};
 use crate::heartbeat::{Heartbeat as Beats, Sight};
@@ -84,13 +85,12 @@ pub(crate) struct Connection {
     pub(crate) sampled_at: Option<Timestamp>,
     /// A kill with this many Pings missed was seen: the port's schedule wants to know.
     pub(crate) learned_kill: Option<u32>,
-    /// Indexed by the engine: when it wants to be called, and since when it wants samples.
-    pub(crate) deadline: Option<Timestamp>,
-    pub(crate) wanting_since: Option<Timestamp>,
+    /// Where the engine's tables have it.
+    pub(crate) slot: Slot,
 }
 
 impl Connection {
-    pub(crate) fn new(opened: Opened) -> Self {
+    pub(crate) fn new(opened: Opened, slot: Slot) -> Self {
         let start = (!opened.preexisting).then_some(opened.at);
         Self {
             evidence: Evidence::new(opened.at, opened.preexisting),
@@ -117,8 +117,7 @@ impl Connection {
             history_dropped: 0,
             sampled_at: None,
             learned_kill: None,
-            deadline: None,
-            wanting_since: None,
+            slot,
         }
     }
 

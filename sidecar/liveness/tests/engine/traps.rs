@@ -15,7 +15,7 @@ fn websocket(peer: Peer) -> World {
 
 /// Trap 1: the back-off grows for a live peer with a closed window.
 #[test]
-fn backoff_of_a_closed_window_is_not_unreachable() {
+fn trap_01_backoff_of_a_closed_window_is_not_unreachable() {
     let mut world = websocket(Peer::Stopped);
     world.write(ID, 2_000_000);
     world.run_ms(120_000);
@@ -30,7 +30,7 @@ fn backoff_of_a_closed_window_is_not_unreachable() {
 
 /// Trap 2: one probe is unanswered for about a round trip after every probe.
 #[test]
-fn one_probe_in_flight_is_not_unreachable() {
+fn trap_02_one_probe_in_flight_is_not_unreachable() {
     let mut world = websocket(Peer::Stopped);
     world.write(ID, 2_000_000);
     for _ in 0..30 {
@@ -43,7 +43,7 @@ fn one_probe_in_flight_is_not_unreachable() {
 
 /// Trap 3: a peer that merely stops reading is no kill before the policy says so.
 #[test]
-fn ten_seconds_without_reading_justify_nothing() {
+fn trap_03_ten_seconds_without_reading_justify_nothing() {
     let mut world = websocket(Peer::Stopped);
     world.write(ID, 2_000_000);
     world.run_ms(10_000);
@@ -56,7 +56,7 @@ fn ten_seconds_without_reading_justify_nothing() {
 
 /// Trap 4: a stopped process's kernel acknowledges; that proves its kernel only.
 #[test]
-fn acknowledged_ping_without_a_pong_is_silent() {
+fn trap_04_acknowledged_ping_without_a_pong_is_silent() {
     let mut world = websocket(Peer::Stopped);
     world.ping(ID);
     world.run_ms(4_500);
@@ -72,13 +72,24 @@ fn acknowledged_ping_without_a_pong_is_silent() {
 
 /// Trap 5: a queue that is not empty is no progress, and own writes are no evidence.
 #[test]
-fn own_writes_are_no_evidence() {
+fn trap_05_own_writes_are_no_evidence() {
     let mut world = websocket(Peer::Gone);
     for _ in 0..40 {
         world.write(ID, 1_000);
         world.run_ms(200);
     }
     assert_eq!(world.assessed(ID).verdict, Verdict::Unreachable);
+}
+
+/// Trap 5, the other half: a queue that moved is progress.
+#[test]
+fn trap_05_a_queue_that_moved_is_progress() {
+    let mut world = websocket(Peer::Reads(20_000));
+    world.write(ID, 1_000_000);
+    world.run_ms(20_000);
+    let assessed = world.assessed(ID);
+    assert_eq!(assessed.verdict, Verdict::Congested);
+    assert!(matches!(assessed.rung, Rung::Ack | Rung::Drain), "{:?}", assessed.rung);
 }
 
 /// A queue on a slow link inflates the round-trip time that is measured through it; that makes it no less of a queue.
@@ -93,7 +104,7 @@ fn inflated_round_trip_time_does_not_hide_a_backlog() {
 
 /// Trap 6: a large message makes no frame boundary for a long time; its bytes count.
 #[test]
-fn large_message_from_the_peer_keeps_its_pong_back() {
+fn trap_06_large_message_from_the_peer_keeps_its_pong_back() {
     let mut world = websocket(Peer::Mute);
     world.ping(ID);
     for _ in 0..300 {
@@ -107,7 +118,7 @@ fn large_message_from_the_peer_keeps_its_pong_back() {
 
 /// Trap 7: the clock of a Pong starts when its Ping was acknowledged.
 #[test]
-fn ping_behind_data_is_not_late_before_it_arrived() {
+fn trap_07_ping_behind_data_is_not_late_before_it_arrived() {
     let mut world = websocket(Peer::Reads(50_000));
     world.write(ID, 2_000_000);
     world.ping(ID);
@@ -117,7 +128,7 @@ fn ping_behind_data_is_not_late_before_it_arrived() {
 
 /// Trap 8: state belongs to the cookie; the same addresses may come back at once.
 #[test]
-fn two_connections_with_the_same_addresses_do_not_mix() {
+fn trap_08_two_connections_with_the_same_addresses_do_not_mix() {
     let mut world = websocket(Peer::Gone);
     world.write(ID, 100);
     world.run_ms(5_000);
@@ -136,7 +147,7 @@ fn two_connections_with_the_same_addresses_do_not_mix() {
 
 /// Trap 9: a RST can destroy the Close frame: both are in the record.
 #[test]
-fn reset_after_an_unacknowledged_close_frame_is_no_polite_close() {
+fn trap_09_reset_after_an_unacknowledged_close_frame_is_no_polite_close() {
     let mut world = websocket(Peer::Gone);
     world.close_frame(ID, 1000, "bye");
     world.close_linger_zero(ID);
@@ -148,7 +159,7 @@ fn reset_after_an_unacknowledged_close_frame_is_no_polite_close() {
 
 /// Trap 10: judge your own clock before judging a peer.
 #[test]
-fn sidecar_that_was_stopped_accuses_nobody() {
+fn trap_10_sidecar_that_was_stopped_accuses_nobody() {
     let mut world = websocket(Peer::Stopped);
     world.open_websocket(8, Peer::Healthy);
     world.ping(ID);

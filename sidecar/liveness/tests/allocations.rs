@@ -1,0 +1,83 @@
+//! What the engine takes from the allocator: nothing for an event, and a bounded amount for a connection.
+
+use ackbeat_liveness::{Engine, Policy};
+use allocation_counter::measure;
+
+#[path = "../benches/traffic/mod.rs"]
+mod traffic;
+
+use traffic::{Congested, Steady, feed, full};
+
+/// Samples, Pings, Pongs, passes of the sampler and timeouts of 100 connections, and a backlog that drains.
+#[test]
+fn an_event_in_the_steady_state_allocates_nothing() {
+    let mut engine = Engine::new(Policy::default_policy());
+    let mut steady = Steady::open(&mut engine, 100);
+    // Every ring of remembered things grows to its bound: 33 gaps of the schedule, 16 Pings, 8 Pongs.
+    for _ in 0..20 {
+        feed(&mut engine, steady.interval());
+    }
+    for _ in 0..5 {
+        let events = steady.interval();
+        let count = events.len();
+        let mut outputs = 0;
+        let taken = measure(|| outputs = feed(&mut engine, events));
+        assert_eq!((taken.count_total, outputs), (0, 0), "in {count} events");
+    }
+}
+
+#[test]
+fn an_event_of_a_congested_connection_allocates_nothing() {
+    let mut engine = Engine::new(Policy::default_policy());
+    let mut congested = Congested::open(&mut engine);
+    for _ in 0..5 {
+        feed(&mut engine, congested.intervals());
+    }
+    for _ in 0..5 {
+        let events = congested.intervals();
+        let taken = measure(|| {
+            feed(&mut engine, events);
+        });
+        assert_eq!(taken.count_total, 0);
+    }
+}
+
+/// The numbers here and below are those in the documentation of the crate.
+#[test]
+fn a_connection_takes_a_bounded_amount_of_memory() {
+    const CONNECTIONS: u64 = 10_000;
+    const DOCUMENTED_BYTES: u64 = 3_072;
+    let mut engine = None;
+    let taken = measure(|| {
+        let mut fresh = Engine::new(Policy::default_policy());
+        let mut steady = Steady::open(&mut fresh, CONNECTIONS);
+        for _ in 0..10 {
+            feed(&mut fresh, steady.interval());
+        }
+        engine = Some(fresh);
+    });
+    let bytes = u64::try_from(taken.bytes_current).unwrap() / CONNECTIONS;
+    println!("{bytes} bytes for each of {CONNECTIONS} connections with a heartbeat");
+    assert!(bytes <= DOCUMENTED_BYTES, "{bytes}");
+    assert_eq!(engine.unwrap().connections().count() as u64, CONNECTIONS);
+}
+
+/// Everything that a connection remembers is in use, each Ping with the largest payload.
+#[test]
+fn a_connection_whose_memory_is_full_takes_a_bounded_amount_too() {
+    const CONNECTIONS: u64 = 100;
+    const DOCUMENTED_BYTES: u64 = 8_192;
+    let mut engine = None;
+    let taken = measure(|| {
+        let mut fresh = Engine::new(Policy::default_policy());
+        full(&mut fresh, CONNECTIONS, 300);
+        engine = Some(fresh);
+    });
+    let bytes = u64::try_from(taken.bytes_current).unwrap() / CONNECTIONS;
+    println!("{bytes} bytes for each of {CONNECTIONS} connections whose memory is full");
+    assert!(bytes <= DOCUMENTED_BYTES, "{bytes}");
+    let mut engine = engine.unwrap();
+    // It is full: going on for as long again takes nothing more.
+    let again = measure(|| full(&mut engine, CONNECTIONS, 300));
+    assert_eq!(again.bytes_current, 0);
+}
