@@ -5,6 +5,7 @@ mod garbage;
 mod heartbeat_position;
 mod hosts;
 mod load;
+mod middle;
 mod path;
 mod privileges;
 mod relay;

@@ -9,6 +9,7 @@ pub mod client;
 pub mod clock;
 pub mod expectations;
 pub mod journal;
+pub mod middle;
 pub mod libraries;
 pub mod mux;
 pub mod namespace;

@@ -116,6 +116,15 @@ impl Network {
         }
     }
 
+    /// The router's address on the client's side.
+    #[must_use]
+    pub fn router_address(&self, version: IpVersion) -> IpAddr {
+        match version {
+            IpVersion::V4 => Ipv4Addr::new(10, 87, 2, 1).into(),
+            IpVersion::V6 => Ipv6Addr::new(0xfd87, 2, 0, 0, 0, 0, 0, 1).into(),
+        }
+    }
+
     /// Drops every segment of the connections whose client has `port`, both ways, and tells nobody.
     ///
     /// # Errors
