@@ -18,6 +18,8 @@ pub(super) struct Word {
     pub(super) kill: Option<Kill>,
     /// Why it could not decide at the connection's end.
     pub(super) not_judged: Option<NotJudged>,
+    /// When it would have looked again.
+    pub(super) due: Option<Timestamp>,
 }
 
 /// Makes a detector for a connection of which these kinds of facts are to be had.
@@ -58,9 +60,9 @@ impl Running {
     fn look(&mut self, at: impl FnOnce(&mut dyn Detector) -> Option<Kill>) {
         let Some(detector) = self.detector.as_deref_mut() else { return };
         // One that the connection's end stops has no doubts any more: those it had before it are kept.
-        self.word.not_judged = detector.not_judged();
+        (self.word.not_judged, self.word.due) = (detector.not_judged(), detector.poll_timeout());
         if let Some(kill) = at(detector) {
-            self.word = Word { kill: Some(kill), not_judged: None };
+            self.word = Word { kill: Some(kill), ..Word::default() };
             self.detector = None;
         }
     }
@@ -189,9 +191,11 @@ impl<'a> Lanes<'a> {
             .iter()
             .map(|start| match start(opened, evidence) {
                 Ok(detector) => Running { detector: Some(detector), due: None, word: Word::default() },
-                Err(why) => {
-                    Running { detector: None, due: None, word: Word { kill: None, not_judged: Some(why) } }
-                }
+                Err(why) => Running {
+                    detector: None,
+                    due: None,
+                    word: Word { not_judged: Some(why), ..Word::default() },
+                },
             })
             .collect();
         self.lanes.insert(id, Lane { peer, running });
@@ -265,7 +269,9 @@ impl Lane {
         self.running
             .into_iter()
             .map(|running| match running.detector {
-                Some(detector) if !is_over => Word { not_judged: detector.not_judged(), ..running.word },
+                Some(detector) if !is_over => {
+                    Word { not_judged: detector.not_judged(), due: detector.poll_timeout(), ..running.word }
+                }
                 _ => running.word,
             })
             .collect()

@@ -79,6 +79,8 @@ pub struct Outcome {
     pub kill: Option<Kill>,
     /// Why it could not judge (`needs application reports`); `None` if it did.
     pub not_judged: Option<String>,
+    /// For a detector that had not killed when the connection ended: when its timer was due next.
+    pub due: Option<Timestamp>,
     /// For a policy: when it first called the peer `unreachable`.
     pub unreachable_at: Option<Timestamp>,
     /// For a policy: every verdict change, oldest first.
@@ -379,13 +381,15 @@ fn outcomes(
                 is_policy: matches!(contestant, Contestant::Policy { .. }),
                 kill: None,
                 not_judged: None,
+                due: None,
                 unreachable_at: None,
                 verdicts: Vec::new(),
                 justified: Vec::new(),
             };
             match contestant {
                 Contestant::Detector(_) => {
-                    let Word { kill, not_judged } = words.next().unwrap_or_default();
+                    let Word { kill, not_judged, due } = words.next().unwrap_or_default();
+                    outcome.due = due;
                     outcome.not_judged = not_judged.map(|why| contestant::doubt(&why));
                     outcome.kill = kill;
                 }

@@ -24,12 +24,12 @@ pub(super) struct Judgements {
 
 impl Judgements {
     pub(super) fn decided(&mut self, output: &Output) {
-        match output {
-            Output::VerdictChanged(change) => {
-                self.by_connection.entry(change.connection).or_default().change(change);
-            }
-            Output::Closing { connection, at, .. } => self.end(*connection, *at),
-            Output::Closed(record) => self.end(record.connection, record.closed_at),
+        if let Output::VerdictChanged(change) = output {
+            self.by_connection.entry(change.connection).or_default().change(change);
+        } else if let Output::Closing { connection, at, .. } = output {
+            self.end(*connection, *at);
+        } else if let Output::Closed(record) = output {
+            self.end(record.connection, record.closed_at);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use ackbeat_liveness::Timestamp;
+use ackbeat_liveness::{CloseKind, Timestamp};
 
 use super::{Compared, Comparison, Outcome};
 
@@ -66,8 +66,15 @@ fn decision(outcome: &Outcome, began_at: Timestamp) -> String {
 /// A decision against the connection's real end.
 fn against(outcome: &Outcome, compared: &Compared) -> String {
     let Some(kill) = &outcome.kill else {
-        return match (compared.host_closed_at(), &outcome.not_judged) {
-            (Some(_), None) => "not until the host closed it".to_owned(),
+        // Nobody had to kill what ended in order.
+        let is_graceful = compared.closed.as_ref().is_some_and(|record| record.kind == CloseKind::Graceful);
+        return match (compared.host_closed_at().filter(|_| !is_graceful), &outcome.not_judged) {
+            (Some(closed_at), None) => {
+                let later = outcome.due.filter(|due| *due > closed_at).map_or_else(String::new, |due| {
+                    format!("; its timer was due {} later", tenths(due.ms_since(closed_at)))
+                });
+                format!("not until the host closed it{later}")
+            }
             _ => String::new(),
         };
     };
@@ -86,7 +93,11 @@ fn against(outcome: &Outcome, compared: &Compared) -> String {
         };
     }
     let (ms, word) = if early_ms > 0 { (early_ms, "before") } else { (late_ms, "after") };
-    format!("{}.{} s {word} {who}", ms / 1_000, ms % 1_000 / 100)
+    format!("{} {word} {who}", tenths(ms))
+}
+
+fn tenths(ms: u64) -> String {
+    format!("{}.{} s", ms / 1_000, ms % 1_000 / 100)
 }
 
 fn totals(comparison: &Comparison, index: usize, name: &str) -> [String; 5] {

@@ -115,13 +115,18 @@ impl Header {
     fn draw_row(&self, area: &Area<'_>, row: &Row, top: i32) -> Result<(), DrawError> {
         let bottom = top + pixel(BAND_HEIGHT) - 4;
         let middle = i32::midpoint(top, bottom);
-        let to_the_left = Pos::new(HPos::Right, VPos::Center);
-        let name = Text::new(
-            shortened(&row.name, 17),
-            (pixel(LEFT) - 8, middle),
-            style(12, palette::TEXT).pos(to_the_left),
-        );
-        area.draw(&name).map_err(DrawError::from_display)?;
+        // The thresholds of a long name stand below it.
+        let lines: Vec<(String, i32, u32)> = match row.name.split_once(':') {
+            None => vec![(shortened(&row.name, 22), middle, 12)],
+            Some((name, rest)) => {
+                vec![(format!("{name}:"), middle - 5, 10), (shortened(rest, 27), middle + 6, 10)]
+            }
+        };
+        for (words, y, size) in lines {
+            let to_the_left = Pos::new(HPos::Right, VPos::Center);
+            let name = Text::new(words, (pixel(LEFT) - 8, y), style(size, palette::TEXT).pos(to_the_left));
+            area.draw(&name).map_err(DrawError::from_display)?;
+        }
         for band in &row.bands {
             let (word, color) = band.what;
             let (left, right) = (self.axis.pixel(band.from_s), self.axis.pixel(band.until_s));

@@ -14,9 +14,9 @@ use plotters::prelude::{IntoDrawingArea as _, SVGBackend, WHITE};
 use super::Timeline;
 
 /// Width in pixels.
-const WIDTH: u32 = 1_320;
+const WIDTH: u32 = 1_340;
 /// Room at the left, for names and axes.
-const LEFT: u32 = 120;
+const LEFT: u32 = 156;
 /// Room at the right, for legends.
 const RIGHT: u32 = 230;
 
