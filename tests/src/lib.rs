@@ -7,6 +7,7 @@
 pub mod arena;
 pub mod client;
 pub mod clock;
+pub mod crowd;
 pub mod expectations;
 pub mod journal;
 pub mod middle;

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use anyhow::{Context, Result};
 
+use crate::clock::monotonic_ns;
 use crate::namespace::Namespace;
 use crate::process::run;
 
@@ -35,10 +36,13 @@ pub struct Network {
 const CUT_TABLE: &str = "
 table inet ackbeat {
   set cut_ports { type inet_service; }
+  set refused_ports { type inet_service; }
   chain forward {
     type filter hook forward priority 0; policy accept;
     tcp sport @cut_ports drop
     tcp dport @cut_ports drop
+    tcp sport @refused_ports drop
+    tcp dport @refused_ports reject with icmpx host-unreachable
   }
 }";
 
@@ -130,8 +134,15 @@ impl Network {
     /// # Errors
     /// If nftables refuses.
     pub fn cut(&self, port: u16) -> Result<()> {
-        let rule = format!("add element inet ackbeat cut_ports {{ {port} }}");
-        run(Some(&self.router), "nft", &[rule.as_str()]).map(drop)
+        self.cut_all(&[port])
+    }
+
+    /// The same for several clients, at one moment.
+    ///
+    /// # Errors
+    /// As [`Network::cut`].
+    pub fn cut_all(&self, ports: &[u16]) -> Result<()> {
+        self.change_ports("add", "cut_ports", ports)
     }
 
     /// Ends a [`Network::cut`].
@@ -139,8 +150,45 @@ impl Network {
     /// # Errors
     /// If nftables refuses.
     pub fn heal(&self, port: u16) -> Result<()> {
-        let rule = format!("delete element inet ackbeat cut_ports {{ {port} }}");
+        self.heal_all(&[port])
+    }
+
+    /// Ends a [`Network::cut_all`], at one moment.
+    ///
+    /// # Errors
+    /// As [`Network::heal`].
+    pub fn heal_all(&self, ports: &[u16]) -> Result<()> {
+        self.change_ports("delete", "cut_ports", ports)
+    }
+
+    /// Lets the router answer every segment to the client with `port` with an ICMP error (host unreachable), as if it
+    /// had no route to it any more, and drop what comes from there.
+    ///
+    /// # Errors
+    /// If nftables refuses.
+    pub fn refuse(&self, port: u16) -> Result<()> {
+        self.change_ports("add", "refused_ports", &[port])
+    }
+
+    fn change_ports(&self, verb: &str, set: &str, ports: &[u16]) -> Result<()> {
+        let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
+        let rule = format!("{verb} element inet ackbeat {set} {{ {} }}", ports.join(", "));
         run(Some(&self.router), "nft", &[rule.as_str()]).map(drop)
+    }
+
+    /// Lets the client's machine go down and come up again, with the same addresses: nobody says goodbye, and the new
+    /// kernel knows nothing of the old one's sockets. Threads and processes of the old machine live on in the dark.
+    /// Gives the time at which the old one was gone, in nanoseconds of `CLOCK_MONOTONIC`.
+    ///
+    /// # Errors
+    /// As [`Network::create`].
+    pub fn reboot_client(&mut self) -> Result<u64> {
+        let before_ns = monotonic_ns();
+        // Both ends of the pair go, and with them what was on its way.
+        run(Some(&self.router), "ip", &["link", "delete", "to-client0"])?;
+        self.client = Namespace::create("client")?;
+        self.join(&self.client, "client0", 2)?;
+        Ok(before_ns)
     }
 
     /// Lets the router drop everything between host and client, both ways, without a word (blackhole routes).

@@ -14,6 +14,7 @@ use crate::journal::wait_until;
 use crate::mux::{Host, HostAction, HostEvent, HostOptions, PeerFin};
 use crate::network::{IpVersion, Network};
 use crate::peer::Peer;
+use crate::relay::{Relay, RelayOptions};
 use crate::sidecar::{Sidecar, SidecarOptions};
 
 /// File with what the engine was told.
@@ -33,6 +34,13 @@ const PONG_DEADLINE: Duration = Duration::from_secs(60);
 pub enum PathKind {
     /// A router that forwards in the kernel.
     Router,
+    /// A relay that delays and loses packets; see [`crate::relay`].
+    Relay {
+        /// Round-trip time, half of it each way.
+        round_trip: Duration,
+        /// Probability each way that a packet is lost.
+        loss: f64,
+    },
 }
 
 /// How a stage is set up.
@@ -80,6 +88,8 @@ pub struct Stage {
     pub sidecar: Option<Sidecar>,
     /// The host. Its watchdog only watches.
     pub host: Host,
+    /// The relay, where the path is one; dropped before the namespaces.
+    relay: Option<Relay>,
     /// Namespaces and path.
     pub network: Network,
     seed: u64,
@@ -120,8 +130,17 @@ impl Stage {
             }
         }
         let options = (row.options)(variant);
-        let network = match options.path {
-            PathKind::Router => Network::create()?,
+        // Rows and variants of one seed must not share their random numbers.
+        let mixed = seed
+            ^ (u64::from(row.number) << 32)
+            ^ variant.name.bytes().fold(0, |sum, byte| sum * 131 + u64::from(byte));
+        let (network, relay) = match options.path {
+            PathKind::Router => (Network::create()?, None),
+            PathKind::Relay { round_trip, loss } => {
+                let relayed = RelayOptions::round_trip(round_trip).lossy(loss).seeded(mixed);
+                let (network, relay) = Network::create_with_relay(&relayed)?;
+                (network, Some(relay))
+            }
         };
         let host = Host::start(
             Some(&network.host),
@@ -137,10 +156,6 @@ impl Stage {
             .argument("--record", directory.join(RECORDING_FILE))
             .variable("ACKBEAT_RECORDING_MAX_BYTES", RECORDING_MAX_BYTES.to_string());
         let sidecar = Sidecar::start_program(ackbeat, &network.host, &sidecar_options)?;
-        // Rows and variants of one seed must not share their random numbers.
-        let mixed = seed
-            ^ (u64::from(row.number) << 32)
-            ^ variant.name.bytes().fold(0, |sum, byte| sum * 131 + u64::from(byte));
         Ok(Self {
             row,
             variant,
@@ -150,6 +165,7 @@ impl Stage {
             peers: Vec::new(),
             sidecar: Some(sidecar),
             host,
+            relay,
             network,
             seed,
             directory: directory.to_path_buf(),
@@ -239,9 +255,22 @@ impl Stage {
         Ok(peer)
     }
 
+    /// The relay.
+    ///
+    /// # Errors
+    /// If the path is none.
+    pub fn relay(&self) -> Result<&Relay> {
+        self.relay.as_ref().with_context(|| format!("the path of row {} is no relay", self.row.number))
+    }
+
     /// Declares a peer that the row connected itself a subject that is alive.
     pub fn declare(&mut self, name: &str, peer: SocketAddr) {
-        let began = StateChange { at_ns: monotonic_ns(), state: State::Alive };
+        self.declare_from(monotonic_ns(), name, peer);
+    }
+
+    /// The same for one that is a subject from `at_ns` on.
+    pub fn declare_from(&mut self, at_ns: u64, name: &str, peer: SocketAddr) {
+        let began = StateChange { at_ns, state: State::Alive };
         self.subjects.push(Subject { name: name.to_owned(), peer, states: vec![began] });
     }
 
@@ -308,6 +337,9 @@ impl Stage {
     /// If the sidecar does not end well, or the recording is not there.
     pub fn finish(mut self) -> Result<Played> {
         let ended_at_ns = monotonic_ns();
+        if let Some(relay) = &self.relay {
+            relay.check()?;
+        }
         let recording = self.directory.join(RECORDING_FILE);
         if let Some(sidecar) = self.sidecar.take() {
             sidecar.stop()?;

@@ -1,22 +1,53 @@
 //! The peer's end is told, by FIN or by RST.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use crate::arena::row::{Row, Variant};
-use crate::arena::stage::{INTERVAL, LEARNING_PONGS, Stage, StageOptions};
+use crate::arena::row::{ONLY, Row, Variant};
+use crate::arena::stage::{INTERVAL, Stage, StageOptions};
 use crate::arena::truth::State;
 use crate::client::Command;
 use crate::clock::monotonic_ns;
 use crate::journal::wait_until;
-use crate::network::IpVersion;
-use crate::peer::Peer;
+use crate::mux::HostAction;
 use crate::process::run;
 
 /// What is waited for must come within this time.
 const DEADLINE: Duration = Duration::from_secs(20);
+
+/// The peer's machine reboots: its new kernel knows no such socket.
+pub(super) const REBOOTED: Row = Row {
+    number: 26,
+    title: "peer host reboots, same address",
+    truth: "gone",
+    expected: "closed, initiator peer, method rst, a reset of direction ingress",
+    allowed: &["alive", "congested", "unreachable", "unknown", "closed"],
+    wanted: &["closed"],
+    variants: ONLY,
+    options: |_| StageOptions::default(),
+    play: rebooted,
+    about_s: 25,
+    subjects: 10,
+    weight: 1,
+    quick: Some(""),
+};
+
+fn rebooted(stage: &mut Stage) -> Result<()> {
+    let clients = stage.connect_subjects()?;
+    stage.pass_up_to(INTERVAL);
+    let gone_ns = stage.network.reboot_client()?;
+    for client in &clients {
+        stage.from(gone_ns, client.port(), State::Gone)?;
+    }
+    for client in &clients {
+        // The answer to the next Ping, or to its retransmission.
+        stage.host.wait_for("end", client.port(), DEADLINE, |what| *what == HostAction::Closed)?;
+    }
+    stage.clients = clients;
+    stage.pass(Duration::from_secs(2));
+    Ok(())
+}
 
 /// The peer's process is killed, and its kernel closes the socket.
 pub(super) const KILLED: Row = Row {
@@ -41,13 +72,11 @@ const UNREAD_BYTES: usize = 1_000;
 fn killed(stage: &mut Stage) -> Result<()> {
     let mut peers = Vec::new();
     for number in 1..=stage.row.subjects {
-        let peer = Peer::connect(Some(&stage.network.client), &stage.peer_options())?;
-        let address = SocketAddr::new(stage.network.client_address(IpVersion::V4), peer.port());
-        stage.declare(&format!("peer-{number}"), address);
-        peers.push(peer);
+        let options = stage.peer_options();
+        peers.push(stage.connect_process(&format!("peer-{number}"), &options)?);
     }
     for peer in &peers {
-        stage.host.wait_for_pongs(peer.port(), LEARNING_PONGS, DEADLINE)?;
+        stage.wait_for_learning(peer.port())?;
     }
     for peer in &mut peers {
         stage.pass_up_to(INTERVAL);

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::arena::row::{ONLY, Row};
-use crate::arena::stage::{INTERVAL, Stage, StageOptions};
+use crate::arena::row::{ONLY, Row, Variant};
+use crate::arena::stage::{INTERVAL, PathKind, Stage, StageOptions};
 use crate::arena::truth::State;
 use crate::client::Client;
 use crate::clock::monotonic_ns;
@@ -166,6 +166,71 @@ fn blackhole_behind_closed_window(stage: &mut Stage) -> Result<()> {
     for (at_ns, client) in cuts {
         stage.pass(Duration::from_nanos(at_ns.saturating_sub(monotonic_ns())));
         cut(stage, client)?;
+    }
+    wait_for_verdicts(stage, clients);
+    Ok(())
+}
+
+/// The path is cut while data and Pings are on a long way.
+pub(super) const BLACKHOLE_ON_LONG_PATH: Row = Row {
+    number: 24,
+    title: "blackhole at 80 / 200 ms RTT",
+    truth: "gone",
+    expected: "unreachable",
+    allowed: HEARD_OR_UNREACHABLE,
+    wanted: &["unreachable"],
+    variants: &[Variant { name: "80ms", value: 80.0 }, Variant { name: "200ms", value: 200.0 }],
+    options: |variant| StageOptions {
+        path: PathKind::Relay { round_trip: Duration::from_secs_f64(variant.value / 1_000.0), loss: 0.0 },
+        ..StageOptions::default()
+    },
+    play: blackhole_on_long_path,
+    about_s: 125,
+    subjects: 10,
+    weight: 1,
+    quick: Some("80ms"),
+};
+
+fn blackhole_on_long_path(stage: &mut Stage) -> Result<()> {
+    let clients = stage.connect_subjects()?;
+    // Half of them while a Ping may be under way, half of them at any moment.
+    for (number, client) in clients.iter().enumerate() {
+        if number % 2 == 0 {
+            let early = Duration::from_millis(stage.random.u64(0..100));
+            stage.pass_until_tick(early)?;
+        } else {
+            stage.pass_up_to(INTERVAL);
+        }
+        cut(stage, client)?;
+    }
+    wait_for_verdicts(stage, clients);
+    Ok(())
+}
+
+/// A router on the way has no route to the peer any more, and says so.
+pub(super) const UNREACHABLE_BY_ICMP: Row = Row {
+    number: 25,
+    title: "ICMP unreachable",
+    truth: "gone",
+    expected: "unreachable (icmp)",
+    allowed: HEARD_OR_UNREACHABLE,
+    wanted: &["unreachable"],
+    variants: ONLY,
+    options: |_| StageOptions::default(),
+    play: unreachable_by_icmp,
+    about_s: 115,
+    subjects: 10,
+    weight: 1,
+    quick: Some(""),
+};
+
+fn unreachable_by_icmp(stage: &mut Stage) -> Result<()> {
+    let clients = stage.connect_subjects()?;
+    for client in &clients {
+        stage.pass_up_to(INTERVAL);
+        let before_ns = monotonic_ns();
+        stage.network.refuse(client.port())?;
+        stage.from(before_ns, client.port(), State::Gone)?;
     }
     wait_for_verdicts(stage, clients);
     Ok(())

@@ -3,9 +3,11 @@
 mod closed;
 mod gone;
 mod healthy;
+mod hostile;
 mod hung;
 mod leaks;
 mod local;
+mod many;
 mod outage;
 mod slow;
 mod stalled;
@@ -34,10 +36,16 @@ pub const ROWS: &[Row] = &[
     gone::BLACKHOLE_IN_BULK,
     gone::BLACKHOLE_WHILE_IDLE,
     gone::BLACKHOLE_BEHIND_CLOSED_WINDOW,
+    gone::BLACKHOLE_ON_LONG_PATH,
+    gone::UNREACHABLE_BY_ICMP,
+    closed::REBOOTED,
     closed::KILLED,
     leaks::HALF_CLOSED,
     leaks::CLOSE_WAIT,
     leaks::IDLE_AT_QUOTA,
+    hostile::TRICKLER,
+    many::CROWD_OUTAGE,
+    many::RECONNECT_STORM,
 ];
 
 /// The scenario of that number.
