@@ -113,7 +113,7 @@ fn reconnect_storm(stage: &mut Stage) -> Result<()> {
         host: stage.host.address(),
         count: STORM_CLIENTS,
         spacing: Duration::from_millis(250),
-        attempt_deadline: Duration::from_secs(2),
+        attempt_deadline: Duration::from_secs(5),
         // Two of the host's Pings and half of the next interval.
         patience: Some(Duration::from_secs(5)),
         retry,
