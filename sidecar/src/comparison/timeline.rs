@@ -194,7 +194,8 @@ impl Collector {
     }
 
     pub(super) fn input(&mut self, input: &Input) {
-        if input.connection() != Some(self.connection) {
+        // A reading from before a segment is not part of it.
+        if input.connection() != Some(self.connection) || input.at() < self.began_at {
             return;
         }
         self.until = self.until.max(input.at());

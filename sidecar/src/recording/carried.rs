@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use ackbeat_liveness::{
-    CONNECTION_LIMIT_DEFAULT, ConnectionId, Direction, Input, Opened, Synchronization, Timestamp, Upgrade,
+    CONNECTION_LIMIT_DEFAULT, ConnectionId, Direction, Input, Opened, Snapshot, Synchronization, Timestamp,
+    Upgrade,
 };
 
 use super::Carried;
@@ -21,6 +22,8 @@ struct Open {
     upgrade: Option<Upgrade>,
     egress: Option<Synchronization>,
     ingress: Option<Synchronization>,
+    /// The last reading of the socket.
+    reading: Option<Box<Snapshot>>,
 }
 
 impl OpenConnections {
@@ -28,7 +31,13 @@ impl OpenConnections {
     pub(super) fn on_input(&mut self, input: &Input) {
         match input {
             Input::Opened(opened) if self.open.len() < CONNECTION_LIMIT_DEFAULT => {
-                let open = || Open { opened: opened.clone(), upgrade: None, egress: None, ingress: None };
+                let open = || Open {
+                    opened: opened.clone(),
+                    upgrade: None,
+                    egress: None,
+                    ingress: None,
+                    reading: None,
+                };
                 self.open.entry(opened.connection).or_insert_with(open);
             }
             Input::Upgrade(upgrade) => {
@@ -43,6 +52,14 @@ impl OpenConnections {
                         Direction::Ingress => &mut open.ingress,
                     };
                     *known = Some(synchronization.clone());
+                }
+            }
+            Input::Sample(snapshot) => {
+                if let Some(open) = self.open.get_mut(&snapshot.connection) {
+                    match &mut open.reading {
+                        Some(reading) => reading.as_mut().clone_from(snapshot),
+                        None => open.reading = Some(Box::new(snapshot.clone())),
+                    }
                 }
             }
             _ => {}
@@ -81,6 +98,8 @@ impl Open {
             self.upgrade.clone().map(|upgrade| Input::Upgrade(Upgrade { at, ..upgrade })),
             self.egress.clone().map(|known| Input::Synchronization(Synchronization { at, ..known })),
             self.ingress.clone().map(|known| Input::Synchronization(Synchronization { at, ..known })),
+            // With its own time, which is before the segment: it is as old as it is.
+            self.reading.as_deref().cloned().map(Input::Sample),
         ];
         let mut lines = Vec::new();
         for input in inputs.into_iter().flatten() {

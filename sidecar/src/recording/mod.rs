@@ -13,8 +13,9 @@
 //!
 //! A recording that has grown to its bound goes on in a new segment, and the one before is kept as `FILE.1`. A segment
 //! can be replayed by itself: it begins with its own header and, as `{"carried":{"input":"opened",…}}`, with the
-//! connections that were open then, found at that moment. What they had shown before is lost to it: when they opened,
-//! Pings that were outstanding, the schedule learned for their port, and closes whose post-mortem was still running.
+//! connections that were open then, found at that moment, each with the last reading of its socket (which is older than the
+//! segment). What else they had shown before is lost to it: when they opened, Pings that were outstanding, the schedule
+//! learned for their port, and closes whose post-mortem was still running.
 //! Nothing is lost to a replay of both segments, oldest first, which leaves the carried lines out.
 //!
 //! A `tick` is a call of `handle_timeout`: when it was due and when it came, so that a pause of the sidecar is the same

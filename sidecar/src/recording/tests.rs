@@ -2,8 +2,8 @@ use std::io::BufReader;
 use std::path::Path;
 
 use ackbeat_liveness::{
-    ConnectionId, Direction, Endpoints, Frame, FrameKind, Input, Opened, Policy, Role, Seq, Synchronization,
-    Timestamp, Upgrade,
+    ConnectionId, Direction, Endpoints, Frame, FrameKind, Input, Opened, Output, Policy, Role, Seq, Snapshot,
+    Synchronization, TcpState, Timestamp, Upgrade, Verdict,
 };
 
 use super::*;
@@ -286,4 +286,98 @@ fn a_line_that_a_killed_sidecar_left_half_written_is_left_out() {
     let whole = format!("{}{}\n", header_line(), serde_json::to_string(&outstanding(2)).unwrap());
     let lines = read(&format!("{whole}{{\"input\":\"outst")).unwrap();
     assert_eq!(lines, [Line::Input(Box::new(outstanding(2))), Line::Gap(u64::MAX)]);
+}
+
+/// A socket that owes nothing.
+fn reading(connection: u64, ms: u64) -> Snapshot {
+    Snapshot {
+        connection: ConnectionId(connection),
+        at: Timestamp::from_ms(ms),
+        state: TcpState::Established,
+        write_seq: Some(Seq(6)),
+        snd_nxt: Some(Seq(6)),
+        snd_una: Some(Seq(6)),
+        snd_wnd_bytes: Some(65_536),
+        rcv_nxt: Some(Seq(1)),
+        copied_seq: Some(Seq(1)),
+        send_queue_bytes: Some(0),
+        unsent_bytes: Some(0),
+        unread_bytes: Some(0),
+        last_ack_at: Some(Timestamp::from_ms(ms)),
+        last_send_at: Some(Timestamp::from_ms(ms)),
+        last_inbound_at: None,
+        bytes_acked: Some(6),
+        bytes_received: Some(0),
+        srtt_us: Some(400),
+        rto_ms: Some(204),
+        backoff: Some(0),
+        retransmits: Some(0),
+        probes_out: Some(0),
+        packets_out: Some(0),
+        total_retransmits: Some(0),
+        retransmitting_since: None,
+        socket_error: Some(0),
+        shutdown: Some(0),
+        queued_memory_bytes: None,
+    }
+}
+
+/// The newest segment by itself, through an engine: a connection that was open all the time is judged again as soon as its
+/// heartbeat shows, and one that was closed before is nobody's.
+#[test]
+fn a_later_segment_makes_sense_by_itself() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("night.jsonl");
+    let mut recorder = Recorder::begin(&path, 40_000, &header()).unwrap();
+    for connection in [7, 8] {
+        recorder.input(&Input::Opened(opened(connection, 1)));
+        recorder.input(&Input::Upgrade(Upgrade {
+            connection: ConnectionId(connection),
+            at: Timestamp::from_ms(2),
+            path: None,
+            traceparent: None,
+            forwarding_headers: Vec::new(),
+        }));
+    }
+    recorder.input(&Input::Sample(reading(7, 3)));
+    // The driver says so when the engine has told of the close.
+    recorder.forget(ConnectionId(8));
+    for beat in 1..500_u32 {
+        let at = u64::from(beat) * 2_000;
+        for (kind, direction, ms) in
+            [(FrameKind::Ping, Direction::Egress, at), (FrameKind::Pong, Direction::Ingress, at + 5)]
+        {
+            recorder.input(&Input::Frame(Frame {
+                connection: ConnectionId(7),
+                at: Timestamp::from_ms(ms),
+                direction,
+                kind,
+                seq_start: Some(Seq(beat * 6)),
+                seq_end: Some(Seq(beat * 6 + 6)),
+                payload: beat.to_be_bytes().to_vec(),
+                close_code: None,
+                close_reason: None,
+            }));
+        }
+    }
+    assert_eq!(recorder.finish(), 0);
+    let mut reader = Reader::open(&path).unwrap();
+    let began_at = reader.header().began_at;
+    assert!(reader.header().segment.is_some_and(|segment| segment.number > 0));
+    assert!(reader.header().began_at > Timestamp::from_ms(100_000));
+    let mut outputs = Vec::new();
+    replay::replay(&mut reader, Policy::default_policy(), |output| outputs.push(output.clone())).unwrap();
+    let records: Vec<_> = outputs
+        .iter()
+        .filter_map(|output| match output {
+            Output::Closed(record) => Some(record),
+            _ => None,
+        })
+        .collect();
+    let [record] = records.as_slice() else { panic!("{records:#?}") };
+    assert_eq!((record.connection, record.preexisting, record.still_open), (ConnectionId(7), true, true));
+    assert_eq!(record.opened_at, began_at);
+    assert_eq!(record.assessed.verdict, Verdict::Alive, "{record:#?}");
+    assert_eq!(record.assessed.heartbeat.interval_ms, Some(2_000));
+    assert_eq!(record.assessed.heartbeat.missed, Some(0));
 }
