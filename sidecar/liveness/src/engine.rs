@@ -12,6 +12,9 @@ use crate::{
     Policy, Role, TcpState, Timestamp, Upgrade, Verdict,
 };
 
+/// Passes of the sampler that come for a decision, and not on the grid of [`Policy::sample_interval_ms`], are at least
+/// this far from the pass before them.
+const DECIDING_GAP_MS: u64 = 40;
 /// Connections that an engine tracks unless told otherwise.
 pub const CONNECTION_LIMIT_DEFAULT: usize = 65_536;
 
@@ -74,6 +77,8 @@ pub struct Engine {
     deadlines: Agenda,
     /// Since when connections want samples.
     wanting: Agenda,
+    /// When a sample would decide about connections.
+    deciding: Agenda,
     /// When the sampler last looked.
     last_pass_at: Option<Timestamp>,
     /// Records were lost then: a pass must show which sockets are still there.
@@ -104,6 +109,7 @@ impl Engine {
             slots: Slots::default(),
             deadlines: Agenda::default(),
             wanting: Agenda::default(),
+            deciding: Agenda::default(),
             last_pass_at: None,
             reconcile_since: None,
             window_opened_at: Timestamp::default(),
@@ -189,14 +195,22 @@ impl Engine {
     }
 
     /// When a pass of the sampler is worth its cost: at most every [`Policy::sample_interval_ms`], and `None` while
-    /// nothing is outstanding anywhere. A Ping that is answered at once costs no pass of its own.
+    /// nothing is outstanding anywhere. A Ping that is answered at once costs no pass of its own. The retransmission
+    /// timeout that decides whether a peer is unreachable has a moment that is known, and gets a pass right after it.
     #[must_use]
     pub fn next_sample_at(&self) -> Option<Timestamp> {
         // A policy of 0 must not turn the driver into a busy loop.
         let interval_ms = self.policy.sample_interval_ms.max(1);
         let wanted = self.wanting.first().map(|(since, _)| since);
         let since = [wanted, self.reconcile_since].into_iter().flatten().min()?;
-        Some(since.max(self.last_pass_at.unwrap_or(since)).plus_ms(interval_ms))
+        let last_pass_at = self.last_pass_at.unwrap_or(since);
+        let due = since.max(last_pass_at).plus_ms(interval_ms);
+        // One pass serves all whose moment comes soon after it, so a crowd that is lost at once costs a few of them.
+        let decides_at = self
+            .deciding
+            .first()
+            .map(|(at, _)| at.max(last_pass_at.plus_ms(DECIDING_GAP_MS.min(interval_ms))));
+        Some(decides_at.map_or(due, |at| at.min(due)))
     }
 
     /// What is known about a connection now; `None` if it is not tracked (any more).
@@ -367,9 +381,13 @@ impl Engine {
         let is_finished = connection.is_finished();
         let deadline = if is_finished { None } else { connection.next_deadline(&context) };
         let wants = !is_finished && connection.wants_samples(&context);
+        let decides_at = if wants { connection.decides_at(&context) } else { None };
         let slot = connection.slot;
         if self.deadlines.of(slot) != deadline {
             self.deadlines.set(slot, id, deadline);
+        }
+        if self.deciding.of(slot) != decides_at {
+            self.deciding.set(slot, id, decides_at);
         }
         if self.wanting.of(slot).is_some() != wants {
             self.wanting.set(slot, id, wants.then_some(at));

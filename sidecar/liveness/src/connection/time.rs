@@ -115,6 +115,14 @@ impl Connection {
         }
     }
 
+    /// When a sample would decide whether the peer is unreachable; `None` where none is awaited.
+    pub(crate) fn decides_at(&self, context: &Context<'_>) -> Option<Timestamp> {
+        match &self.phase {
+            Phase::Open => self.facts(context, self.opened.at, false).decides_at(),
+            Phase::Deciding(..) | Phase::Closing(_) | Phase::Finished => None,
+        }
+    }
+
     /// Whether samples of this socket are worth their cost: something is expected from the peer.
     pub(crate) fn wants_samples(&self, context: &Context<'_>) -> bool {
         match &self.phase {
