@@ -40,8 +40,8 @@ fn maker(name: &str) -> Option<(u32, u64)> {
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
-/// Removes namespaces that earlier runs left behind because they were killed, and ends what still runs in them.
-fn remove_leftovers() {
+/// Removes namespaces of processes that were killed, and ends what still runs in them. Those of running processes stay.
+pub fn remove_leftovers() {
     let Ok(entries) = std::fs::read_dir(NAMESPACE_DIRECTORY) else { return };
     for name in entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()) {
         if let Some((pid, started)) = maker(&name)

@@ -1,0 +1,8 @@
+//! The arena's result: for machines, as tables, and as plots.
+
+pub mod markdown;
+pub mod requirements;
+pub mod result;
+
+pub use requirements::Checked;
+pub use result::{ArenaResult, Build, Cell, Machine, NotRun, Standing};

@@ -1,0 +1,328 @@
+//! What must be true of a set of runs, in one place.
+
+use serde::{Deserialize, Serialize};
+
+use super::result::{GONE_ROWS, outcomes};
+use crate::arena::judge::statistics::Durations;
+use crate::arena::judge::{Close, DEFAULT_POLICY, JudgedStage, Outcome};
+
+/// A statement about a set of runs, and whether it holds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Checked {
+    /// What must be true.
+    pub statement: String,
+    /// In how many runs it was looked at.
+    pub runs: u64,
+    /// Where it is not true; empty if it holds.
+    pub violations: Vec<String>,
+    /// What was seen, where a figure says more than yes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen: Option<String>,
+}
+
+impl Checked {
+    /// Whether it holds.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.violations.is_empty()
+    }
+}
+
+/// A violation names at most so many runs.
+const NAMED_MAX: usize = 8;
+/// The detector of report A.
+const PING_COUNTER: &str = "ws-2";
+/// `TCP_USER_TIMEOUT` at 2 s.
+const USER_TIMEOUT: &str = "user-timeout";
+/// `unreachable` after the first segment that stays unanswered, 99th percentile.
+const BOUND_LAN_MS: f64 = 2_000.0;
+const BOUND_80_MS: f64 = 3_000.0;
+const BOUND_200_MS: f64 = 4_000.0;
+/// Share of the closes of rows 26 and 27 whose reason must be right.
+const RIGHT_REASON_SHARE: f64 = 0.99;
+
+/// Checks everything that these runs can show; what they cannot show is not in it.
+#[must_use]
+pub fn check(stages: &[JudgedStage]) -> Vec<Checked> {
+    let mut checks = vec![
+        of_each(stages, "`default` never kills a peer that is there", DEFAULT_POLICY, |outcome| {
+            let kill = outcome.kill.as_ref().filter(|_| outcome.is_false_kill());
+            kill.map_or_else(Vec::new, |kill| {
+                vec![format!("killed after {:.0} ms ({})", kill.after_ms, kill.reason)]
+            })
+        }),
+        of_each(
+            stages,
+            "`default` gives no verdict that its scenario does not allow",
+            DEFAULT_POLICY,
+            |outcome| outcome.outside.iter().map(|verdict| format!("said {verdict}")).collect(),
+        ),
+        of_each(stages, "`default` gives a verdict that its scenario wants", DEFAULT_POLICY, |outcome| {
+            match outcome.wanted_seen {
+                Some(false) => vec!["none of them was given".to_owned()],
+                _ => Vec::new(),
+            }
+        }),
+        baseline(stages, PING_COUNTER, 2..=8),
+        baseline(stages, USER_TIMEOUT, 9..=9),
+    ];
+    for (name, bound_ms) in [("LAN", BOUND_LAN_MS), ("80 ms", BOUND_80_MS), ("200 ms", BOUND_200_MS)] {
+        checks.push(bound(stages, name, bound_ms));
+    }
+    checks.push(right_reasons(stages));
+    checks.retain(|checked| checked.runs > 0);
+    checks
+}
+
+/// A run's name in a violation.
+fn name(outcome: &Outcome) -> String {
+    place(outcome.row, &outcome.variant, outcome.seed, &outcome.subject)
+}
+
+fn place(row: u8, variant: &str, seed: u64, subject: &str) -> String {
+    let variant = if variant.is_empty() { String::new() } else { format!(" ({variant})") };
+    format!("row {row}{variant} seed {seed} {subject}")
+}
+
+/// Asks each run of a contestant.
+fn of_each(
+    stages: &[JudgedStage],
+    statement: &str,
+    contestant: &str,
+    wrong: impl Fn(&Outcome) -> Vec<String>,
+) -> Checked {
+    let mut checked =
+        Checked { statement: statement.to_owned(), runs: 0, violations: Vec::new(), seen: None };
+    for outcome in outcomes(stages).filter(|outcome| outcome.contestant == contestant) {
+        if let Some(reason) = &outcome.not_judged {
+            checked.violations.push(format!("{}: not judged: {reason}", name(outcome)));
+        }
+        checked.runs += 1;
+        checked
+            .violations
+            .extend(wrong(outcome).into_iter().map(|wrong| format!("{}: {wrong}", name(outcome))));
+    }
+    shorten(checked)
+}
+
+/// A detector that must kill in every run of these scenarios.
+fn baseline(stages: &[JudgedStage], contestant: &str, rows: std::ops::RangeInclusive<u8>) -> Checked {
+    let of_rows: Vec<Outcome> = outcomes(stages)
+        .filter(|outcome| {
+            rows.contains(&outcome.row) && outcome.contestant == contestant && outcome.is_judged()
+        })
+        .cloned()
+        .collect();
+    let rows = if rows.start() == rows.end() {
+        format!("row {}", rows.start())
+    } else {
+        format!("rows {} to {}", rows.start(), rows.end())
+    };
+    let killed = of_rows.iter().filter(|outcome| outcome.kill.is_some()).count();
+    shorten(Checked {
+        statement: format!("`{contestant}` kills in every run of {rows}"),
+        runs: of_rows.len() as u64,
+        seen: Some(format!("{killed} of {}", of_rows.len())),
+        violations: of_rows
+            .iter()
+            .filter(|outcome| outcome.kill.is_none())
+            .map(|outcome| format!("{}: did not kill", name(outcome)))
+            .collect(),
+    })
+}
+
+/// The path of a scenario whose peer is gone, by its variant's name.
+fn path_of(variant: &str) -> &'static str {
+    let digits: String = variant.chars().filter(char::is_ascii_digit).collect();
+    match digits.as_str() {
+        "80" => "80 ms",
+        "200" => "200 ms",
+        _ => "LAN",
+    }
+}
+
+/// Whether `unreachable` comes within a bound after the first segment that stays unanswered.
+fn bound(stages: &[JudgedStage], path: &str, bound_ms: f64) -> Checked {
+    let of_path: Vec<&Outcome> = outcomes(stages)
+        .filter(|outcome| {
+            let is_delayed = outcome.row == 24;
+            GONE_ROWS.contains(&outcome.row)
+                && outcome.contestant == DEFAULT_POLICY
+                && outcome.was_gone
+                && (if is_delayed { path_of(&outcome.variant) } else { "LAN" }) == path
+        })
+        .collect();
+    let mut violations = Vec::new();
+    let mut seen = Vec::new();
+    for outcome in &of_path {
+        match outcome.unreachable_detection {
+            None => violations.push(format!("{}: never said", name(outcome))),
+            Some(detection) => match detection.from_unanswered_ms {
+                None => violations.push(format!("{}: no unanswered segment is recorded", name(outcome))),
+                Some(ms) => seen.push(Some(ms)),
+            },
+        }
+    }
+    let summed = Durations::of(&seen);
+    if let Some(p99_ms) = summed.and_then(|summed| summed.p99_ms).filter(|p99_ms| *p99_ms > bound_ms) {
+        violations.push(format!("p99 is {p99_ms:.0} ms"));
+        let late = of_path.iter().filter_map(|outcome| {
+            let ms = outcome.unreachable_detection?.from_unanswered_ms?;
+            (ms > bound_ms).then(|| format!("{}: {ms:.0} ms", name(outcome)))
+        });
+        violations.extend(late);
+    }
+    shorten(Checked {
+        statement: format!(
+            "`default` says unreachable within {:.1} s of the first unanswered segment at p99 ({path}; rows 20 to 22, 24, 25)",
+            bound_ms / 1_000.0
+        ),
+        runs: of_path.len() as u64,
+        violations,
+        seen: summed.map(|summed| {
+            let ms =
+                |value: Option<f64>| value.map_or_else(|| "never".to_owned(), |ms| format!("{ms:.0} ms"));
+            format!("p50 {}, p99 {}, longest {}", ms(summed.p50_ms), ms(summed.p99_ms), ms(summed.max_ms))
+        }),
+    })
+}
+
+/// What a close must be told as: who closed, and by which method.
+fn right_reason(close: &Close) -> Option<(&'static str, &'static str)> {
+    match close.row {
+        26 => Some(("peer", "rst")),
+        // Unread data at the end makes a reset of what would have been a FIN (RFC 1122 section 4.2.2.13).
+        27 if close.variant.contains("unread") && !close.variant.contains("nothing") => Some(("peer", "rst")),
+        27 => Some(("peer", "fin")),
+        _ => None,
+    }
+}
+
+fn right_reasons(stages: &[JudgedStage]) -> Checked {
+    let mut violations = Vec::new();
+    let mut runs = 0_u64;
+    let closes = stages.iter().flat_map(|stage| &stage.closes);
+    for (close, (initiator, method)) in closes.filter_map(|close| Some((close, right_reason(close)?))) {
+        runs += 1;
+        let told = close.method.as_deref().unwrap_or("unseen");
+        if close.initiator != initiator || told != method {
+            violations.push(format!(
+                "{}: told as {} {told}, was {initiator} {method}",
+                place(close.row, &close.variant, close.seed, &close.subject),
+                close.initiator
+            ));
+        }
+    }
+    let wrong = violations.len();
+    #[expect(clippy::cast_precision_loss, reason = "runs are counted in thousands")]
+    let share = 1.0 - wrong as f64 / (runs.max(1)) as f64;
+    if share >= RIGHT_REASON_SHARE {
+        violations.clear();
+    }
+    shorten(Checked {
+        statement: "the end of a connection has the right reason in at least 99 % of rows 26 and 27"
+            .to_owned(),
+        runs,
+        violations,
+        seen: Some(format!("{} of {runs}", runs - wrong as u64)),
+    })
+}
+
+fn shorten(mut checked: Checked) -> Checked {
+    let more = checked.violations.len().saturating_sub(NAMED_MAX);
+    if more > 0 {
+        checked.violations.truncate(NAMED_MAX);
+        checked.violations.push(format!("and {more} more"));
+    }
+    checked
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arena::judge::{Detection, JudgedKill, KillKind};
+
+    fn outcome(row: u8, contestant: &str) -> Outcome {
+        Outcome {
+            row,
+            variant: String::new(),
+            seed: 1,
+            subject: "peer-1".to_owned(),
+            contestant: contestant.to_owned(),
+            not_judged: None,
+            kill: None,
+            kill_detection: None,
+            unreachable_detection: None,
+            verdicts: Vec::new(),
+            outside: Vec::new(),
+            wanted_seen: None,
+            mistake_ms: 0.0,
+            lived: false,
+            was_gone: false,
+        }
+    }
+
+    fn violations(outcomes: Vec<Outcome>, closes: Vec<Close>) -> Vec<String> {
+        let stage = JudgedStage {
+            row: 1,
+            variant: String::new(),
+            seed: 1,
+            outcomes,
+            closes,
+            figures: std::collections::BTreeMap::new(),
+            missing_lines: 0,
+        };
+        check(&[stage]).into_iter().flat_map(|checked| checked.violations).collect()
+    }
+
+    #[test]
+    fn a_false_kill_of_the_default_policy_is_a_violation_and_of_others_is_not() {
+        let kill = Some(JudgedKill { kind: KillKind::False, after_ms: 6_000.0, reason: "why".to_owned() });
+        let ours = Outcome { kill: kill.clone(), ..outcome(3, DEFAULT_POLICY) };
+        assert_eq!(violations(vec![ours], Vec::new()), ["row 3 seed 1 peer-1: killed after 6000 ms (why)"]);
+        assert!(violations(vec![Outcome { kill, ..outcome(3, PING_COUNTER) }], Vec::new()).is_empty());
+    }
+
+    #[test]
+    fn a_baseline_that_does_not_lose_is_a_violation() {
+        assert_eq!(
+            violations(vec![outcome(3, PING_COUNTER)], Vec::new()),
+            ["row 3 seed 1 peer-1: did not kill"]
+        );
+        assert!(violations(vec![outcome(1, PING_COUNTER)], Vec::new()).is_empty());
+    }
+
+    #[test]
+    fn slow_knowledge_is_a_violation() {
+        let said = |ms| Outcome {
+            was_gone: true,
+            unreachable_detection: Some(Detection { from_gone_ms: ms, from_unanswered_ms: Some(ms) }),
+            ..outcome(20, DEFAULT_POLICY)
+        };
+        assert!(violations(vec![said(1_900.0)], Vec::new()).is_empty());
+        assert_eq!(violations(vec![said(2_100.0)], Vec::new()).len(), 2);
+        let delayed = Outcome { row: 24, variant: "80 ms".to_owned(), ..said(2_900.0) };
+        assert!(violations(vec![delayed], Vec::new()).is_empty());
+        let never = Outcome { was_gone: true, ..outcome(20, DEFAULT_POLICY) };
+        assert_eq!(violations(vec![never], Vec::new()), ["row 20 seed 1 peer-1: never said"]);
+    }
+
+    #[test]
+    fn a_wrong_reason_is_a_violation() {
+        let close = Close {
+            row: 26,
+            variant: String::new(),
+            seed: 1,
+            subject: "peer-1".to_owned(),
+            initiator: "kernel".to_owned(),
+            kind: "kernel_timeout".to_owned(),
+            method: None,
+            scope: "peer".to_owned(),
+            socket_error: Some(110),
+        };
+        assert_eq!(
+            violations(Vec::new(), vec![close]),
+            ["row 26 seed 1 peer-1: told as kernel unseen, was peer rst"]
+        );
+    }
+}

@@ -1,0 +1,109 @@
+//! Where a stage's files are, and whether they are complete.
+
+use std::path::{Path, PathBuf};
+
+use ackbeat::recording::Reader;
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use super::plan::Job;
+use crate::arena::stage::{RECORDING_FILE, TRUTH_FILE};
+use crate::arena::truth::Truth;
+
+/// The file that is written last: the stage was played to its end.
+const PLAYED_FILE: &str = "played.json";
+/// What the stage printed.
+const LOG_FILE: &str = "stage.log";
+
+/// How a stage was played.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Played {
+    /// Version of the ackbeat that recorded.
+    pub ackbeat: String,
+    /// In a short set.
+    pub is_quick: bool,
+    /// For so long.
+    pub seconds: f64,
+}
+
+/// The folder of a job below the set's.
+#[must_use]
+pub(super) fn of(out: &Path, job: &Job) -> PathBuf {
+    let variant: String = job
+        .variant
+        .name
+        .chars()
+        .map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '-' })
+        .collect();
+    let variant = if variant.is_empty() { "only".to_owned() } else { variant };
+    out.join(format!("row-{:02}", job.row.number)).join(variant).join(format!("seed-{:03}", job.seed))
+}
+
+/// Where what a stage prints is kept.
+#[must_use]
+pub(super) fn log(folder: &Path) -> PathBuf {
+    folder.join(LOG_FILE)
+}
+
+/// Whether a stage was played to its end, by this version and for such a set.
+#[must_use]
+pub(super) fn is_complete(folder: &Path, job: &Job, is_quick: bool) -> bool {
+    let Ok(played) = read_played(folder) else { return false };
+    let Ok(truth) = Truth::read(&folder.join(TRUTH_FILE)) else { return false };
+    let Ok(reader) = Reader::open(&folder.join(RECORDING_FILE)) else { return false };
+    played.is_quick == is_quick
+        && played.ackbeat == env!("CARGO_PKG_VERSION")
+        && reader.header().version == played.ackbeat
+        && (truth.row, truth.variant.as_str(), truth.seed) == (job.row.number, job.variant.name, job.seed)
+}
+
+/// Marks a stage as played to its end.
+///
+/// # Errors
+/// If the file cannot be written.
+pub(super) fn mark_complete(folder: &Path, is_quick: bool, seconds: f64) -> Result<()> {
+    let played = Played { ackbeat: env!("CARGO_PKG_VERSION").to_owned(), is_quick, seconds };
+    let path = folder.join(PLAYED_FILE);
+    let text = serde_json::to_vec(&played).context("a mark is no JSON")?;
+    std::fs::write(&path, text).with_context(|| format!("writing {} failed", path.display()))
+}
+
+fn read_played(folder: &Path) -> Result<Played> {
+    let path = folder.join(PLAYED_FILE);
+    let text = std::fs::read(&path).with_context(|| format!("reading {} failed", path.display()))?;
+    serde_json::from_slice(&text).with_context(|| format!("{} makes no sense", path.display()))
+}
+
+/// Removes what an earlier run left of a stage, and makes its folder.
+///
+/// # Errors
+/// If it cannot.
+pub(super) fn empty(folder: &Path) -> Result<()> {
+    if folder.exists() {
+        std::fs::remove_dir_all(folder).with_context(|| format!("removing {} failed", folder.display()))?;
+    }
+    std::fs::create_dir_all(folder).with_context(|| format!("making {} failed", folder.display()))
+}
+
+/// Folders below `out` whose stages were played to their end, in the order of their names.
+///
+/// # Errors
+/// If `out` cannot be read.
+pub fn stage_folders(out: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    let mut open = vec![out.to_path_buf()];
+    while let Some(folder) = open.pop() {
+        let entries =
+            std::fs::read_dir(&folder).with_context(|| format!("reading {} failed", folder.display()))?;
+        for entry in entries {
+            let path = entry.with_context(|| format!("reading {} failed", folder.display()))?.path();
+            if path.join(PLAYED_FILE).is_file() {
+                found.push(path);
+            } else if path.is_dir() {
+                open.push(path);
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
