@@ -6,6 +6,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use crate::agenda::{Agenda, Slots};
 use crate::closing::HOLD_MS;
 use crate::connection::{Connection, Context, ScheduleKey};
+use crate::probing::{Budget, WindowProbes};
 use crate::schedule::Schedule;
 use crate::{
     Assessed, CloseFrames, ConnectionId, Direction, Endpoints, Frame, FrameKind, Input, Opened, Output,
@@ -33,6 +34,13 @@ pub struct EngineCounters {
     pub records_lost: u64,
     /// Calls that came late by more than [`Policy::late_tick_ms`]; each opened new windows.
     pub late_ticks: u64,
+    /// Own window probes that were asked for ([`Output::ProbeWanted`]).
+    pub probes_wanted: u64,
+    /// Own window probes that were worth asking for and beyond [`WindowProbes::per_second_max`]. Each is looked at again
+    /// with the next reading of its socket.
+    pub probes_refused: u64,
+    /// Own window probes that were sent ([`Input::ProbeSent`]).
+    pub probes_sent: u64,
 }
 
 /// One tracked connection, for whoever lists them.
@@ -87,6 +95,9 @@ pub struct Engine {
     window_opened_at: Timestamp,
     now: Timestamp,
     counters: EngineCounters,
+    /// `None`: own window probes are not asked for.
+    window_probes: Option<WindowProbes>,
+    probe_budget: Budget,
 }
 
 impl Engine {
@@ -115,6 +126,8 @@ impl Engine {
             window_opened_at: Timestamp::default(),
             now: Timestamp::default(),
             counters: EngineCounters::default(),
+            window_probes: None,
+            probe_budget: Budget::default(),
         }
     }
 
@@ -131,6 +144,12 @@ impl Engine {
         for id in ids {
             self.update(id, self.now, |_, _, _| {});
         }
+    }
+
+    /// Lets the engine ask for own window probes ([`Output::ProbeWanted`]), or no longer. An engine that may not, as one is
+    /// made, judges those that were sent ([`Input::ProbeSent`]) all the same.
+    pub fn set_window_probes(&mut self, settings: Option<WindowProbes>) {
+        self.window_probes = settings;
     }
 
     /// Totals since the engine was made.
@@ -156,9 +175,11 @@ impl Engine {
             }),
             Input::Sample(snapshot) => {
                 self.last_pass_at = self.last_pass_at.max(Some(at));
-                self.update(snapshot.connection, at, |connection, context, outputs| {
+                let id = snapshot.connection;
+                self.update(id, at, |connection, context, outputs| {
                     connection.on_sample(snapshot, context, outputs);
                 });
+                self.ask_for_probe(id, at);
             }
             Input::Frame(frame) => self.on_frame(frame),
             Input::Synchronization(synchronization) => {
@@ -171,6 +192,10 @@ impl Engine {
             }
             Input::Outstanding { connection, .. } => {
                 self.update(connection, at, |connection, _, _| connection.on_outstanding(at));
+            }
+            Input::ProbeSent { connection, .. } => {
+                self.counters.probes_sent = self.counters.probes_sent.saturating_add(1);
+                self.update(connection, at, |connection, _, _| connection.on_probe_sent(at));
             }
             Input::RecordsLost { count, .. } => self.on_records_lost(at, count),
             Input::SamplingDone { began_at, .. } => self.on_sampling_done(began_at, at),
@@ -355,6 +380,23 @@ impl Engine {
         for id in missing {
             self.update(id, at, |connection, context, _| connection.on_missing(began_at, at, context.policy));
         }
+    }
+
+    /// Asks for an own window probe, if one may be asked for and is worth it. It changes nothing else: whether a probe was
+    /// sent is an input.
+    fn ask_for_probe(&mut self, id: ConnectionId, at: Timestamp) {
+        let (Some(settings), Some(connection)) = (self.window_probes, self.connections.get_mut(&id)) else {
+            return;
+        };
+        // Numbers that were read before this are no longer those of the socket.
+        let Some(wanted) = connection.probe_wanted(settings).filter(|wanted| wanted.at == at) else { return };
+        if !self.probe_budget.take(at, settings.per_second_max) {
+            self.counters.probes_refused = self.counters.probes_refused.saturating_add(1);
+            return;
+        }
+        self.counters.probes_wanted = self.counters.probes_wanted.saturating_add(1);
+        connection.on_probe_asked(at);
+        self.outputs.push_back(Output::ProbeWanted(wanted));
     }
 
     /// Lets one connection do something, and files what it wants afterwards.

@@ -92,6 +92,13 @@ pub enum Input {
         /// When.
         at: Timestamp,
     },
+    /// An own window probe was sent to the peer ([`Output::ProbeWanted`](crate::Output::ProbeWanted)).
+    ProbeSent {
+        /// The connection.
+        connection: ConnectionId,
+        /// When: at the latest when it left.
+        at: Timestamp,
+    },
     /// Records were lost between the kernel and here; what they said is unknown.
     RecordsLost {
         /// When the loss was noticed.
@@ -120,9 +127,10 @@ impl Input {
             Self::Frame(frame) => frame.at,
             Self::Synchronization(synchronization) => synchronization.at,
             Self::Upgrade(upgrade) => upgrade.at,
-            Self::Outstanding { at, .. } | Self::RecordsLost { at, .. } | Self::SamplingDone { at, .. } => {
-                *at
-            }
+            Self::Outstanding { at, .. }
+            | Self::ProbeSent { at, .. }
+            | Self::RecordsLost { at, .. }
+            | Self::SamplingDone { at, .. } => *at,
         }
     }
 
@@ -137,7 +145,7 @@ impl Input {
             Self::Frame(frame) => Some(frame.connection),
             Self::Synchronization(synchronization) => Some(synchronization.connection),
             Self::Upgrade(upgrade) => Some(upgrade.connection),
-            Self::Outstanding { connection, .. } => Some(*connection),
+            Self::Outstanding { connection, .. } | Self::ProbeSent { connection, .. } => Some(*connection),
             Self::RecordsLost { .. } | Self::SamplingDone { .. } => None,
         }
     }

@@ -27,6 +27,7 @@
 //! | `evidence` | which rungs of the ladder were seen, and when |
 //! | `heartbeat` | which Pings are unanswered, where they are, how many the host has missed |
 //! | `schedule` | when the Pings of a port are due: interval, phase, tolerance |
+//! | `probing` | when a peer behind a closed window is worth a question of our own, and what its silence proves |
 //! | `verdict` | what that adds up to now |
 //! | `closing` | who closed, how and why |
 //! | `postmortem` | what the socket showed afterwards |
@@ -50,6 +51,7 @@ mod input;
 mod output;
 mod policy;
 mod postmortem;
+mod probing;
 mod schedule;
 mod sequence;
 mod time;
@@ -59,5 +61,6 @@ pub use engine::{CONNECTION_LIMIT_DEFAULT, ConnectionInfo, Engine, EngineCounter
 pub use input::*;
 pub use output::*;
 pub use policy::*;
+pub use probing::{INTERVAL_MIN_MS, WindowProbes};
 pub use sequence::Seq;
 pub use time::Timestamp;

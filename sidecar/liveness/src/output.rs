@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::{ConnectionId, Endpoints, Process, Role, Snapshot, Timestamp, Upgrade};
+use crate::{ConnectionId, Endpoints, Process, Role, Seq, Snapshot, Timestamp, Upgrade};
 
 macro_rules! words {
     ($(#[$meta:meta])* $name:ident { $($(#[$variant_meta:meta])* $variant:ident = $word:literal),+ $(,)? }) => {
@@ -211,8 +211,29 @@ pub enum Output {
         /// Who closed.
         initiator: CloseInitiator,
     },
+    /// An own window probe is worth sending now. Comes only from an engine that was told that it may
+    /// ([`Engine::set_window_probes`](crate::Engine::set_window_probes)); whoever sends it says so with
+    /// [`Input::ProbeSent`](crate::Input::ProbeSent), and whoever does not says nothing.
+    ProbeWanted(ProbeWanted),
     /// Everything that is known about a connection that is over. Exactly one for each [`crate::Input::Opened`].
     Closed(Box<CloseRecord>),
+}
+
+/// A segment without data that asks the peer whether it is there, as `tcp_xmit_probe_skb()` in net/ipv4/tcp_output.c makes
+/// one: the ACK flag, and a sequence number that the peer has acknowledged already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct ProbeWanted {
+    /// The connection.
+    pub connection: ConnectionId,
+    /// When the socket was read: the numbers are those of this moment.
+    pub at: Timestamp,
+    /// From the local end to the peer's.
+    pub endpoints: Endpoints,
+    /// Sequence number, `snd_una - 1`.
+    pub seq: Seq,
+    /// Acknowledgement number, `rcv_nxt`.
+    pub ack: Seq,
 }
 
 /// A verdict changed, or whether it justifies a kill.

@@ -29,6 +29,12 @@ impl Seq {
     pub const fn plus(self, bytes: u32) -> Self {
         Self(self.0.wrapping_add(bytes))
     }
+
+    /// The number this many bytes before.
+    #[must_use]
+    pub const fn minus(self, bytes: u32) -> Self {
+        Self(self.0.wrapping_sub(bytes))
+    }
 }
 
 #[cfg(test)]
@@ -43,5 +49,6 @@ mod tests {
         assert!(after.reached(before) && after.after(before) && !before.reached(after));
         assert_eq!((after.bytes_since(before), before.bytes_since(after)), (10, 0));
         assert!(before.reached(before) && !before.after(before));
+        assert_eq!((after.minus(10), Seq(0).minus(1)), (before, Seq(u32::MAX)));
     }
 }

@@ -8,6 +8,7 @@
 
 use crate::evidence::{Evidence, is_outstanding, window_limits};
 use crate::heartbeat::Ping;
+use crate::probing::Probing;
 use crate::{Policy, Rung, Snapshot, Timestamp, Verdict};
 
 /// The kernel's timer wheel rounds a timeout up, by at most an eighth (kernel/time/timer.c). On a LAN and at 200 ms of
@@ -31,6 +32,8 @@ pub(crate) struct Judgement {
 pub(crate) struct Facts<'a> {
     pub(crate) policy: &'a Policy,
     pub(crate) evidence: &'a Evidence,
+    /// The own window probes.
+    pub(crate) probing: &'a Probing,
     /// The oldest Ping on the wire that nothing answered, where a Pong can be expected and would be seen.
     pub(crate) ping: Option<&'a Ping>,
     /// A Ping was due and is not on the wire.
@@ -155,8 +158,8 @@ impl Facts<'_> {
                 || silence_ms >= snapshot.rto_ms.map_or(0, u64::from));
         // `icsk_probes_out` is set back by any ACK (`tcp_ack()`): so many of them are unanswered in a row.
         let is_probing = snapshot.probes_out.is_some_and(|count| count >= enough);
-        ((is_retransmitting || is_probing) && silence_ms >= self.policy.unreachable_floor_ms)
-            .then_some(silent_since)
+        let is_unanswered = is_retransmitting || is_probing || self.probing.is_unanswered(snapshot, heard_at);
+        (is_unanswered && silence_ms >= self.policy.unreachable_floor_ms).then_some(silent_since)
     }
 
     /// Whether everything that the peer's kernel was asked so far is answered, or the question is young.

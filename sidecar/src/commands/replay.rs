@@ -217,6 +217,8 @@ impl Printer {
                 self.line(&format!("{time}  #{number}  closed by {initiator}"));
             }
             Output::Closed(record) => self.closed(record),
+            // A replay sends nothing.
+            Output::ProbeWanted(_) => {}
         }
     }
 

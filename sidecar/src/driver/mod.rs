@@ -254,7 +254,7 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
     fn take_outputs(&mut self) {
         while let Some(output) = self.engine.poll() {
             let over = match &output {
-                Output::VerdictChanged(_) => None,
+                Output::VerdictChanged(_) | Output::ProbeWanted(_) => None,
                 Output::Closing { connection, .. } => Some(*connection),
                 Output::Closed(record) => {
                     self.watched.remove(&record.connection);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ackbeat_liveness::{CloseInitiator, CloseRecord, Output, VerdictChange};
 use opentelemetry_sdk::trace::SdkTracer;
-use tracing::{debug, info, warn};
+use tracing::{debug, info, trace, warn};
 
 use super::attributes;
 use super::pipeline::{SpanCounts, SpanTotals};
@@ -116,6 +116,11 @@ impl Sink for Telemetry {
                 connection = connection.0,
                 initiator = initiator.as_str(),
                 "closing"
+            ),
+            Output::ProbeWanted(wanted) => trace!(
+                target: "ackbeat::probe",
+                connection = wanted.connection.0,
+                "an own window probe is wanted"
             ),
             Output::Closed(record) => self.closed(record),
         }

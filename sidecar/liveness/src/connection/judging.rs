@@ -26,6 +26,7 @@ impl Connection {
     ) {
         self.tcp_state = Some(snapshot.state);
         self.evidence.on_snapshot(snapshot, context.policy);
+        self.probing.on_snapshot(snapshot, self.evidence.heard_at());
         self.beats.on_snapshot(snapshot);
         if let Some(watch) = self.half.as_mut().and_then(|half| half.watch.as_mut()) {
             watch.on_snapshot(snapshot);
@@ -46,6 +47,7 @@ impl Connection {
         Facts {
             policy: context.policy,
             evidence: &self.evidence,
+            probing: &self.probing,
             ping: self.beats.oldest_unanswered().filter(|_| is_pong_expected),
             is_ping_waiting,
             preexisting: self.opened.preexisting,

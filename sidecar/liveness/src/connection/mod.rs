@@ -12,10 +12,11 @@ use crate::agenda::Slot;
 use crate::closing::{Cause, Closing, Draft, HOLD_MS, SeenCloses, Step, step};
 use crate::evidence::{Evidence, raise};
 use crate::heartbeat::{Heartbeat as Beats, Sight};
+use crate::probing::{Probing, WindowProbes};
 use crate::schedule::Schedule;
 use crate::{
-    CloseKind, Direction, Frame, FrameKind, Opened, Output, Policy, Reset, Role, Snapshot, Synchronization,
-    TcpState, Timestamp, Transition, Upgrade, Verdict, VerdictChange,
+    CloseKind, Direction, Frame, FrameKind, Opened, Output, Policy, ProbeWanted, Reset, Role, Snapshot,
+    Synchronization, TcpState, Timestamp, Transition, Upgrade, Verdict, VerdictChange,
 };
 
 /// What a connection's decisions depend on beside itself.
@@ -67,6 +68,7 @@ pub(crate) struct Connection {
     is_ping_waiting: bool,
     pub(crate) tcp_state: Option<TcpState>,
     evidence: Evidence,
+    probing: Probing,
     beats: Beats,
     closes: SeenCloses,
     /// Records were lost, and no frame has shown since that the wire is seen again.
@@ -94,6 +96,7 @@ impl Connection {
         let start = (!opened.preexisting).then_some(opened.at);
         Self {
             evidence: Evidence::new(opened.at, opened.preexisting),
+            probing: Probing::default(),
             beats: Beats::new(start),
             verdict: if opened.preexisting { Verdict::Unknown } else { Verdict::Alive },
             kill_justified: false,
@@ -184,6 +187,24 @@ impl Connection {
 
     pub(crate) fn on_outstanding(&mut self, at: Timestamp) {
         self.evidence.on_sent(at);
+    }
+
+    /// The own window probe that is worth sending after the latest reading of the socket.
+    pub(crate) fn probe_wanted(&self, settings: WindowProbes) -> Option<ProbeWanted> {
+        let snapshot = self.evidence.snapshot.as_ref().filter(|_| !self.is_closing())?;
+        let (seq, ack) = self.probing.wanted(snapshot, settings)?;
+        let Opened { connection, endpoints, .. } = self.opened;
+        Some(ProbeWanted { connection, at: snapshot.at, endpoints, seq, ack })
+    }
+
+    pub(crate) fn on_probe_asked(&mut self, at: Timestamp) {
+        self.probing.on_asked(at);
+    }
+
+    pub(crate) fn on_probe_sent(&mut self, at: Timestamp) {
+        if !self.is_closing() {
+            self.probing.on_sent(at, self.evidence.snapshot.as_ref(), self.evidence.heard_at());
+        }
     }
 
     /// A frame passed. Gives the Ping before it, if it is a Ping of the host that the schedule may learn from.

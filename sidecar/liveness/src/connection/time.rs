@@ -61,6 +61,7 @@ impl Connection {
     /// A late tick: nothing expires now.
     pub(crate) fn reopen(&mut self, now: Timestamp, policy: &Policy) {
         let hold = now.plus_ms(HOLD_MS);
+        self.probing.reopen();
         if let Some(suspicion) = self.suspicion.as_mut() {
             suspicion.until = suspicion.until.max(hold);
         }

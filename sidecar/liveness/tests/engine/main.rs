@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod closes;
 #[cfg(test)]
+mod probing;
+#[cfg(test)]
 mod properties;
 #[cfg(test)]
 mod report_a;

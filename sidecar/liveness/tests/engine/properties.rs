@@ -427,6 +427,7 @@ fn any_input() -> BoxedStrategy<Input> {
             Input::Upgrade(Upgrade { connection, at, path: None, traceparent: None, forwarding_headers: vec![] })
         }),
         1 => (connection(), moment()).prop_map(|(connection, at)| Input::Outstanding { connection, at }),
+        1 => (connection(), moment()).prop_map(|(connection, at)| Input::ProbeSent { connection, at }),
         1 => (moment(), any::<u64>()).prop_map(|(at, count)| Input::RecordsLost { at, count }),
         2 => (moment(), moment()).prop_map(|(began_at, at)| Input::SamplingDone { began_at, at }),
     ]
@@ -453,6 +454,7 @@ impl Said {
             Output::Closed(record) => {
                 self.0.remove(&record.connection);
             }
+            Output::ProbeWanted(_) => {}
         }
     }
 
@@ -512,6 +514,7 @@ proptest! {
         inputs in prop::collection::vec((any_input(), prop::option::of(moment())), 1..80),
     ) {
         let mut engine = Engine::new(Policy::default());
+        engine.set_window_probes(Some(WindowProbes::default()));
         let mut open: BTreeMap<ConnectionId, u32> = BTreeMap::new();
         let mut records = 0u64;
         let mut take = |engine: &mut Engine, open: &mut BTreeMap<ConnectionId, u32>| {
@@ -526,7 +529,7 @@ proptest! {
                         assert!(record.ended_at >= record.closed_at);
                         assert_eq!(record.postmortem.is_some(), record.initiator == CloseInitiator::Host);
                     }
-                    Output::VerdictChanged(_) => {}
+                    Output::VerdictChanged(_) | Output::ProbeWanted(_) => {}
                 }
             }
         };

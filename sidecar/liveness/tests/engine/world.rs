@@ -112,6 +112,19 @@ pub(crate) struct World {
     pub(crate) port: u16,
     /// When the sampler last looked, in milliseconds.
     pub(crate) last_pass: u64,
+    /// Peers answer own window probes, as RFC 9293 asks; else they drop them, as RFC 7323 allows.
+    pub(crate) probes_answered: bool,
+    /// Own window probes leave the host.
+    pub(crate) probes_sent: bool,
+    /// Every input as the engine had it, and each call of `handle_timeout`.
+    pub(crate) told: Vec<Told>,
+}
+
+/// A call of the engine.
+#[derive(Clone, Debug)]
+pub(crate) enum Told {
+    Input(Box<Input>),
+    Timeout(Timestamp),
 }
 
 /// A number that fits; sequence numbers of a scenario stay below 4 GiB.
@@ -146,6 +159,9 @@ impl World {
             tolerance: 2,
             port: 8080,
             last_pass: 0,
+            probes_answered: true,
+            probes_sent: true,
+            told: Vec::new(),
         }
     }
 
@@ -171,8 +187,33 @@ impl World {
             Input::Frame(frame) => *self.frames_since_loss.entry(frame.connection.0).or_default() += 1,
             _ => {}
         }
+        self.told.push(Told::Input(Box::new(input.clone())));
         self.engine.handle_input(input);
         self.drain();
+    }
+
+    /// The prober: what was asked for leaves the host, and a peer that is there may answer at once.
+    fn send_probe(&mut self, wanted: &ProbeWanted) {
+        let at = self.at();
+        let (seq, ack) = {
+            let socket = &self.sockets[&wanted.connection.0];
+            assert_eq!(socket.snd_nxt, socket.snd_una, "something is in flight");
+            (self.seq(socket.snd_una).minus(1), self.seq(socket.received))
+        };
+        assert_eq!((wanted.seq, wanted.ack, wanted.at), (seq, ack, at));
+        if !self.probes_sent {
+            return;
+        }
+        let is_answered = self.probes_answered;
+        let now = self.now;
+        let socket = self.socket(wanted.connection.0);
+        if is_answered && socket.peer != Peer::Gone {
+            socket.last_ack = now;
+            socket.probes_out = 0;
+            // `tcp_ack_probe()` starts the persist timer anew.
+            socket.timer_at = Some(now + (RTO_MS << socket.backoff.min(9)));
+        }
+        self.take(Input::ProbeSent { connection: wanted.connection, at });
     }
 
     pub(crate) fn frames_since_loss(&self, id: u64) -> u64 {
@@ -181,7 +222,14 @@ impl World {
 
     fn drain(&mut self) {
         while let Some(output) = self.engine.poll() {
+            let wanted = match &output {
+                Output::ProbeWanted(wanted) => Some(*wanted),
+                _ => None,
+            };
             self.outputs.push(output);
+            if let Some(wanted) = wanted {
+                self.send_probe(&wanted);
+            }
         }
     }
 
@@ -586,6 +634,7 @@ impl World {
         }
         let now = self.at();
         if self.engine.poll_timeout().is_some_and(|at| at <= now) {
+            self.told.push(Told::Timeout(now));
             self.engine.handle_timeout(now);
             self.drain();
         }
