@@ -2,7 +2,7 @@
 
 use ackbeat_liveness::{Direction, Input, Timestamp};
 
-use crate::rule::{Rule, send_queue_bytes, snapshot};
+use crate::rule::{Rule, SAME_TIMER_MS, send_queue_bytes, snapshot};
 use crate::{Fact, Kill, NotJudged};
 
 /// Probes a socket that has nothing in flight and heard nothing for `idle_ms`, then each `interval_ms`; kills at the time of the
@@ -22,12 +22,22 @@ pub(crate) struct Keepalive {
     probes: u64,
     heard_at: Timestamp,
     in_flight: bool,
+    /// Probes that were unanswered at the last reading.
+    probes_out: Option<u64>,
     was_not_probed: bool,
 }
 
 impl Keepalive {
     pub(crate) const fn new(opened_at: Timestamp, idle_ms: u64, interval_ms: u64, probes: u64) -> Self {
-        Self { idle_ms, interval_ms, probes, heard_at: opened_at, in_flight: false, was_not_probed: false }
+        Self {
+            idle_ms,
+            interval_ms,
+            probes,
+            heard_at: opened_at,
+            in_flight: false,
+            probes_out: None,
+            was_not_probed: false,
+        }
     }
 
     fn silence_ms(&self) -> u64 {
@@ -37,31 +47,31 @@ impl Keepalive {
     fn heard(&mut self, at: Timestamp) {
         self.heard_at = self.heard_at.max(at);
     }
+
+    /// What it decides once the silence has lasted long enough.
+    fn due(&self) -> Option<Kill> {
+        let count = self.probes_out.filter(|count| *count >= self.probes && !self.in_flight)?;
+        let at = self.heard_at.plus_ms(self.silence_ms());
+        Some(Kill { at, reason: format!("{count} keepalive probes unanswered") })
+    }
 }
 
 impl Rule for Keepalive {
     fn on_fact(&mut self, fact: &Fact<'_>) -> Option<Kill> {
         let at = fact.at();
-        let mut probes_out = None;
         if let Some(snapshot) = snapshot(fact) {
             for heard_at in [snapshot.last_ack_at, snapshot.last_inbound_at].into_iter().flatten() {
                 self.heard(heard_at.min(at));
             }
             let queued = send_queue_bytes(snapshot);
             self.in_flight = queued.is_none_or(|bytes| bytes > 0);
-            probes_out = snapshot.probes_out.map(u64::from);
+            self.probes_out = snapshot.probes_out.map(u64::from);
         }
-        let kill_at = self.heard_at.plus_ms(self.silence_ms());
-        if !self.in_flight && at >= kill_at {
-            match probes_out {
-                Some(count) if count >= self.probes => {
-                    return Some(Kill {
-                        at: kill_at,
-                        reason: format!("{count} keepalive probes unanswered"),
-                    });
-                }
-                _ => self.was_not_probed = true,
+        if !self.in_flight && at >= self.heard_at.plus_ms(self.silence_ms()) {
+            if let Some(kill) = self.due() {
+                return Some(kill);
             }
+            self.was_not_probed = true;
         }
         match fact {
             Fact::Input(Input::Frame(frame)) if frame.direction == Direction::Ingress => self.heard(at),
@@ -79,8 +89,10 @@ impl Rule for Keepalive {
         None
     }
 
-    fn on_end(&mut self, _: &Fact<'_>, _: bool) -> Option<Kill> {
-        None
+    /// The kernel of a host that has set the option resets the connection, and no reading comes after that.
+    fn on_end(&mut self, fact: &Fact<'_>, _: bool) -> Option<Kill> {
+        let (at, kill) = (fact.at(), self.due()?);
+        (at.plus_ms(SAME_TIMER_MS) >= kill.at).then(|| Kill { at: kill.at.min(at), ..kill })
     }
 
     fn not_judged(&self) -> Option<NotJudged> {

@@ -30,6 +30,11 @@ pub(crate) struct UserTimeout {
     clock: Option<Clock>,
 }
 
+/// Error of a socket that the kernel gave up (`sk_err` = `ETIMEDOUT`, `tcp_write_err`).
+const ETIMEDOUT: u32 = 110;
+/// How far the kernel's own clock may be from the one read off its accounting: a reading and its delay.
+const READING_MS: u64 = 250;
+
 /// What is needed of the reading before.
 #[derive(Clone, Copy, Debug)]
 struct Last {
@@ -65,13 +70,18 @@ impl UserTimeout {
         };
         let has_timed_out = snapshot.retransmits.is_some_and(|count| count > 0);
         self.last = Some(Last { at: snapshot.at, has_timed_out });
+        self.due().filter(|kill| snapshot.at >= kill.at)
+    }
+
+    /// What it decides once the clock that is running has run down.
+    fn due(&self) -> Option<Kill> {
         let clock = self.clock?;
-        let at = clock.since.plus_ms(self.timeout_ms);
         let what = match clock.waits_for {
             WaitsFor::Ack => "retransmitted without an acknowledgement",
             WaitsFor::Window => "probed behind a window that stayed too small",
         };
-        (snapshot.at >= at).then(|| Kill { at, reason: format!("{what} for {} ms", self.timeout_ms) })
+        let at = clock.since.plus_ms(self.timeout_ms);
+        Some(Kill { at, reason: format!("{what} for {} ms", self.timeout_ms) })
     }
 
     /// The clock that a reading shows to be running; its start as well as one reading alone tells it.
@@ -140,8 +150,12 @@ impl Rule for UserTimeout {
         None
     }
 
-    fn on_end(&mut self, _: &Fact<'_>, _: bool) -> Option<Kill> {
-        None
+    /// A host that has set the option is left without a reading after the time; the kernel's queues are empty by then.
+    fn on_end(&mut self, fact: &Fact<'_>, _: bool) -> Option<Kill> {
+        let kill = self.due()?;
+        let gave_up = snapshot(fact).is_some_and(|snapshot| snapshot.socket_error == Some(ETIMEDOUT));
+        let margin_ms = if gave_up { READING_MS } else { 0 };
+        (fact.at().plus_ms(margin_ms) >= kill.at).then(|| Kill { at: kill.at.min(fact.at()), ..kill })
     }
 
     fn not_judged(&self) -> Option<NotJudged> {

@@ -1,9 +1,9 @@
 //! `user-timeout`, `keepalive`.
 
 use ackbeat_detectors::NotJudged;
-use ackbeat_liveness::{Seq, Snapshot};
+use ackbeat_liveness::{Direction, Input, Reset, Seq, Snapshot, TcpState, Transition};
 
-use crate::tape::{Tape, WIRE, ms, play};
+use crate::tape::{ID, Tape, WIRE, ms, play, reading};
 
 /// The peer is gone from 1 s on, on a LAN: loss probe at 1.21 s, timeouts at 1.42, 1.84, 2.67, 4.3, 7.6 s.
 fn blackholed(from: u64, until: u64, base: Seq) -> Tape {
@@ -143,4 +143,54 @@ fn keepalive_does_nothing_while_a_ping_is_in_flight() {
         .silent(6_200, 60_000, 4_001);
     let played = play("keepalive", WIRE, &gone.sorted(), 60_000);
     assert_eq!((played.killed_at, played.not_judged), (None, None));
+}
+
+/// The kernel gives the socket up; its queues are empty by then.
+fn given_up(at: u64, socket_error: u32) -> Input {
+    Input::Transition(Transition {
+        old_state: TcpState::Established,
+        new_state: TcpState::Close,
+        process: None,
+        snapshot: Snapshot {
+            state: TcpState::Close,
+            packets_out: Some(0),
+            socket_error: Some(socket_error),
+            ..reading(at)
+        },
+    })
+}
+
+#[test]
+fn user_timeout_decides_at_the_end_that_the_option_itself_made() {
+    const ETIMEDOUT: u32 = 110;
+    const ECONNRESET: u32 = 104;
+    let killed_at = |end| {
+        let tape = blackholed(1_000, 3_200, Seq(50)).input(end);
+        play("user-timeout", WIRE, &tape, 9_000).killed_at
+    };
+    assert!(killed_at(given_up(3_440, ETIMEDOUT)).unwrap().abs_diff(3_420) <= 10);
+    // The kernel's clock and the one read off its accounting are a reading apart at most.
+    assert_eq!(killed_at(given_up(3_300, ETIMEDOUT)), Some(3_300));
+    assert_eq!(killed_at(given_up(2_900, ETIMEDOUT)), None, "for another reason");
+    assert_eq!(killed_at(given_up(3_300, ECONNRESET)), None, "the peer was first");
+}
+
+#[test]
+fn keepalive_decides_at_the_reset_that_the_option_itself_made() {
+    let reset = |at| {
+        Input::Reset(Reset {
+            connection: ID,
+            at: ms(at),
+            direction: Direction::Egress,
+            answers_segment: false,
+            reason: None,
+        })
+    };
+    let killed_at = |probes_out, at| {
+        let tape = idle(1_100, 4_900, Some(probes_out)).input(reset(at));
+        play("keepalive", WIRE, &tape, 9_000).killed_at
+    };
+    assert_eq!(killed_at(3, 5_060), Some(5_000));
+    assert_eq!(killed_at(2, 5_060), None);
+    assert_eq!(killed_at(3, 4_940), None);
 }
