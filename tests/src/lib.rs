@@ -5,6 +5,7 @@
 //! removed when its value is dropped, on a panic too.
 
 pub mod arena;
+pub mod browser;
 pub mod client;
 pub mod clock;
 pub mod crowd;

@@ -130,7 +130,8 @@ async fn connection(shared: Arc<Shared>, client: TcpStream, client_port: u16, ho
         // What is copied was sent at its sender's own pace; the kernel may refuse, then it is a little later.
         let _ = leg.set_nodelay(true);
     }
-    let ((from_client, mut to_client), (from_host, mut to_host)) = (client.into_split(), dialled.into_split());
+    let ((from_client, mut to_client), (from_host, mut to_host)) =
+        (client.into_split(), dialled.into_split());
     // Both halves live until both directions are over, so that one's end does not close the other.
     let _ = tokio::try_join!(
         pump(&shared.to_client, Direction::ToClient, from_host, &mut to_client),

@@ -17,6 +17,8 @@ use crate::packages::Installer;
 use crate::workspace::{Package, Workspace};
 use crate::{console, process};
 
+/// The target of the rank `namespaces` that needs a browser; the others run without one.
+const BROWSER_TARGET: &str = "browser";
 /// The package whose test targets have ranks.
 const TESTS_PACKAGE: &str = "ackbeat-tests";
 /// Packages without IO.
@@ -230,7 +232,14 @@ fn namespaces(
     let object = build_command::ebpf_object(workspace, options, installer)?;
     build_command::sidecar(workspace, &object, false)?;
     let tests = workspace.package(TESTS_PACKAGE)?;
+    let browser = tools::browser(installer);
     for target in targets_of(tests, Rank::Namespaces) {
+        if target == BROWSER_TARGET
+            && let Err(error) = &browser
+        {
+            report.could_not_run(format!("{target}: {error:#}"));
+            continue;
+        }
         let mut command = cargo_test(workspace, TESTS_PACKAGE);
         command
             .args(["--all-features", "--test", target, "--", "--test-threads=1"])

@@ -10,6 +10,19 @@ use crate::packages::{Installer, with_retries};
 use crate::workspace::Workspace;
 use crate::{console, process};
 
+/// Makes sure that a browser starts on this machine.
+///
+/// # Errors
+/// Chromium is missing and may not be installed, or does not start.
+pub(crate) fn browser(installer: &Installer) -> Result<()> {
+    installer.program("chromium", "chromium", "is the browser whose page is the peer in one of the stories")?;
+    let answer = process::capture(process::command("chromium").arg("--version"), "trying chromium")?;
+    if !answer.success {
+        bail!("chromium does not start on this machine: {}", answer.stderr.trim());
+    }
+    Ok(())
+}
+
 /// Puts the npm packages of `tests/node/package-lock.json` into `<target>/test-tools/node`.
 ///
 /// # Errors
