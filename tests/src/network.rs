@@ -129,6 +129,15 @@ impl Network {
         }
     }
 
+    /// The router's address on the host's side: what the host sees of a connection that the router dialled.
+    #[must_use]
+    pub fn router_address_for_host(&self, version: IpVersion) -> IpAddr {
+        match version {
+            IpVersion::V4 => Ipv4Addr::new(10, 87, 1, 1).into(),
+            IpVersion::V6 => Ipv6Addr::new(0xfd87, 1, 0, 0, 0, 0, 0, 1).into(),
+        }
+    }
+
     /// Drops every segment of the connections whose client has `port`, both ways, and tells nobody.
     ///
     /// # Errors

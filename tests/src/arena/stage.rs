@@ -1,5 +1,6 @@
 //! Where a scenario is played: namespaces, a host whose watchdog only watches, peers, and the sidecar that records.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -96,7 +97,7 @@ pub struct Stage {
     directory: PathBuf,
     began_at_ns: u64,
     subjects: Vec<Subject>,
-    figures: std::collections::BTreeMap<String, f64>,
+    figures: BTreeMap<String, f64>,
 }
 
 /// Files of a stage that was played.
@@ -171,7 +172,7 @@ impl Stage {
             directory: directory.to_path_buf(),
             began_at_ns: monotonic_ns(),
             subjects: Vec::new(),
-            figures: std::collections::BTreeMap::new(),
+            figures: BTreeMap::new(),
         })
     }
 
@@ -349,7 +350,10 @@ impl Stage {
         ensure!(recording.is_file(), "the sidecar left no recording at {}", recording.display());
         wait_until("the recording's last line", Duration::from_secs(10), || Ok(ends_whole(&recording)))?;
         ensure!(!self.subjects.is_empty(), "row {} declared no subject", self.row.number);
-        let peer_address = self.network.client_address(IpVersion::V4);
+        let client_address = self.network.client_address(IpVersion::V4);
+        // A subject behind somebody in the middle has another address than the clients.
+        let addresses: BTreeMap<u16, SocketAddr> =
+            self.subjects.iter().map(|subject| (subject.peer.port(), subject.peer)).collect();
         let reports = self.host.events.read(|events| {
             events
                 .iter()
@@ -359,7 +363,8 @@ impl Stage {
                         HostAction::Pong => HostKnowledge::Pong,
                         _ => return None,
                     };
-                    let peer = SocketAddr::new(peer_address, event.peer_port);
+                    let peer = addresses.get(&event.peer_port).copied();
+                    let peer = peer.unwrap_or(SocketAddr::new(client_address, event.peer_port));
                     Some(HostReport { at_ns: event.at_ns, peer, what })
                 })
                 .collect()

@@ -8,6 +8,7 @@ mod hung;
 mod leaks;
 mod local;
 mod many;
+mod middle;
 mod outage;
 mod slow;
 mod stalled;
@@ -40,6 +41,7 @@ pub const ROWS: &[Row] = &[
     gone::UNREACHABLE_BY_ICMP,
     closed::REBOOTED,
     closed::KILLED,
+    middle::DEAF_RELAY,
     leaks::HALF_CLOSED,
     leaks::CLOSE_WAIT,
     leaks::IDLE_AT_QUOTA,
