@@ -26,10 +26,8 @@ impl Stage {
     fn new() -> Result<Self> {
         let network = Network::create()?;
         let interval = Duration::from_millis(200);
-        let options = HostOptions {
-            interval,
-            ..HostOptions::new(network.host_address(IpVersion::V4)).watching_only()
-        };
+        let options =
+            HostOptions { interval, ..HostOptions::new(network.host_address(IpVersion::V4)).watching_only() };
         let host = Host::start(Some(&network.host), options)?;
         let between = network.router_address(IpVersion::V4);
         let middle = Middle::start(Some(&network.router), between, host.address())?;
@@ -45,9 +43,12 @@ impl Stage {
 
     fn wait_for_missed(&self, wanted: u32) -> Result<()> {
         self.host
-            .wait_for("count of missed Pongs", self.peer_port, DEADLINE, |what| {
-                matches!(what, HostAction::Ping { missed, .. } if *missed >= wanted)
-            })
+            .wait_for(
+                "count of missed Pongs",
+                self.peer_port,
+                DEADLINE,
+                |what| matches!(what, HostAction::Ping { missed, .. } if *missed >= wanted),
+            )
             .map(drop)
     }
 

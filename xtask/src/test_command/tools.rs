@@ -15,7 +15,11 @@ use crate::{console, process};
 /// # Errors
 /// Chromium is missing and may not be installed, or does not start.
 pub(crate) fn browser(installer: &Installer) -> Result<()> {
-    installer.program("chromium", "chromium", "is the browser whose page is the peer in one of the stories")?;
+    installer.program(
+        "chromium",
+        "chromium",
+        "is the browser whose page is the peer in one of the stories",
+    )?;
     let answer = process::capture(process::command("chromium").arg("--version"), "trying chromium")?;
     if !answer.success {
         bail!("chromium does not start on this machine: {}", answer.stderr.trim());
