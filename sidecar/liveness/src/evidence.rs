@@ -69,6 +69,19 @@ pub(crate) fn drained_between(earlier: &Snapshot, later: &Snapshot) -> bool {
         && matches!((right_edge(earlier), right_edge(later)), (Some(before), Some(after)) if after.after(before))
 }
 
+/// Whether a segment behind a hole was acknowledged selectively (RFC 2018) between two readings while the hole stayed.
+///
+/// The kernel takes a round-trip sample from a segment that is acknowledged for the first time, and where `snd_una` has
+/// not moved only a selective acknowledgement can have done that (`tcp_clean_rtx_queue()`, `tcp_ack_update_rtt()` in
+/// net/ipv4/tcp_input.c). On a slow link with a long queue a hole stays for several round trips of many seconds each,
+/// and this is all that shows that data arrives.
+pub(crate) fn sacked_between(earlier: &Snapshot, later: &Snapshot) -> bool {
+    is_outstanding(earlier) == Some(true)
+        && earlier.snd_una.is_some()
+        && earlier.snd_una == later.snd_una
+        && matches!((earlier.srtt_us, later.srtt_us), (Some(before), Some(after)) if before != after)
+}
+
 /// Whether something is written and not acknowledged; `None` where the kernel does not say.
 pub(crate) fn is_outstanding(snapshot: &Snapshot) -> Option<bool> {
     match (snapshot.send_queue_bytes, snapshot.packets_out) {
@@ -96,6 +109,10 @@ pub(crate) struct Evidence {
     pub(crate) progress_mark_at: Option<Timestamp>,
     /// Progress since then, less than `min_progress_bytes`.
     unmarked_bytes: u64,
+    /// The widest window that the peer has shown.
+    widest_window_bytes: u32,
+    /// What was acknowledged when the application was last seen not to keep up, until it has read that far.
+    behind_seq: Option<Seq>,
 }
 
 impl Evidence {
@@ -115,6 +132,47 @@ impl Evidence {
     pub(crate) fn on_payload(&mut self, at: Timestamp) {
         raise(&mut self.hop_at, at);
         raise(&mut self.inbound_at, at);
+    }
+
+    /// How much narrower than the widest a window must be to say that bytes lie unread in the peer's kernel. A few unread
+    /// Pings and the rounding of the window's scale stay below it.
+    fn unread_min_bytes(&self) -> u32 {
+        (self.widest_window_bytes / 8).clamp(SEGMENT_MIN_BYTES, SEGMENT_MAX_BYTES)
+    }
+
+    /// Whether the peer's window is narrower than it was: its kernel took bytes that its application has not read
+    /// (`__tcp_select_window()` in net/ipv4/tcp_output.c offers the room that is left). A reader that keeps up shows the
+    /// same window again and again, or a wider one.
+    fn is_window_closing(&self, snapshot: &Snapshot) -> bool {
+        snapshot
+            .snd_wnd_bytes
+            .is_some_and(|window| self.widest_window_bytes.saturating_sub(window) >= self.unread_min_bytes())
+    }
+
+    /// Whether the application was seen not to keep up, and has answered no Ping since that it could only have read after
+    /// what was delivered until then. A window may be as wide as ever while much lies unread: a receive buffer that grew
+    /// (`tcp_rcv_space_adjust()`) or was collapsed (`tcp_collapse()`, both in net/ipv4/tcp_input.c) opens it.
+    pub(crate) const fn is_behind(&self) -> bool {
+        self.behind_seq.is_some()
+    }
+
+    /// A Ping was answered; `oldest_end` is the end of the oldest that was unanswered, the only one that was read
+    /// certainly where all have the same payload.
+    pub(crate) fn on_answer(&mut self, at: Timestamp, oldest_end: Option<Seq>) {
+        raise(&mut self.pong_at, at);
+        if !matches!((self.behind_seq, oldest_end), (Some(behind), Some(end)) if behind.after(end)) {
+            self.behind_seq = None;
+        }
+    }
+
+    /// Whether a window that was closing opened again between two readings: the application has read. Buffer tuning
+    /// does not do that, it only widens a window that is as wide as it ever was.
+    fn reopened_between(&self, earlier: &Snapshot, later: &Snapshot) -> bool {
+        self.is_window_closing(earlier)
+            && matches!(
+                (earlier.snd_wnd_bytes, later.snd_wnd_bytes),
+                (Some(before), Some(after)) if after.saturating_sub(before) >= self.unread_min_bytes()
+            )
     }
 
     /// Takes one reading of the socket. A reading older than the last one is left alone.
@@ -146,7 +204,13 @@ impl Evidence {
                 raise(&mut self.ack_at, date(snapshot.last_ack_at));
                 raise(&mut self.hop_at, date(snapshot.last_ack_at));
             }
-            if drained_between(earlier, snapshot) {
+            if sacked_between(earlier, snapshot) {
+                // How much is not known: one segment at least.
+                progress = u64::from(SEGMENT_MIN_BYTES.min(snapshot.send_queue_bytes.unwrap_or(0)));
+                raise(&mut self.ack_at, date(snapshot.last_ack_at));
+                raise(&mut self.hop_at, date(snapshot.last_ack_at));
+            }
+            if drained_between(earlier, snapshot) || self.reopened_between(earlier, snapshot) {
                 if let (Some(before), Some(after)) = (right_edge(earlier), right_edge(snapshot)) {
                     progress = progress.max(u64::from(after.bytes_since(before)));
                 }
@@ -171,6 +235,10 @@ impl Evidence {
             self.unmarked_bytes = 0;
             self.progress_mark_at = Some(snapshot.at);
         }
+        if window_limits(snapshot) == Some(true) || self.is_window_closing(snapshot) {
+            self.behind_seq = snapshot.snd_una;
+        }
+        self.widest_window_bytes = self.widest_window_bytes.max(snapshot.snd_wnd_bytes.unwrap_or(0));
         self.snapshot = Some(snapshot.clone());
     }
 

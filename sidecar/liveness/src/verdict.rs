@@ -174,23 +174,32 @@ impl Facts<'_> {
         if inbound_absent_ms <= self.policy.pong_budget_ms {
             return self.congested(Rung::Inbound, snapshot);
         }
-        if self.is_fresh(self.evidence.drain_at, snapshot) {
+        // Whoever reads on gets to the Ping in time.
+        if self.absent_ms(self.evidence.drain_at, acked_at, snapshot) <= self.policy.pong_budget_ms {
             return self.congested(Rung::Drain, snapshot);
         }
         let (Some(limits), Some(unsent)) = (window_limits(snapshot), snapshot.unsent_bytes) else {
             return self.unknown();
         };
         if limits {
-            return if self.is_hop_answering(snapshot) { self.stalled(snapshot) } else { self.unknown() };
+            return if self.is_hop_answering(snapshot) {
+                self.stalled(acked_at, snapshot)
+            } else {
+                self.unknown()
+            };
         }
         if unsent > 0 && self.is_fresh(self.evidence.ack_at, snapshot) {
             return self.congested(Rung::Ack, snapshot);
         }
         if unsent > 0 || !self.is_hop_answering(snapshot) {
-            return self.unknown();
+            return self.answered_out_of_order(snapshot).unwrap_or_else(|| self.unknown());
         }
-        let since = self.absent_since(self.evidence.inbound_at, acked_at);
-        let justified_at = since.plus_ms(self.policy.silent_after_ms);
+        if self.evidence.is_behind() {
+            // The Ping lies behind bytes that the application has not read yet.
+            return self.stalled(acked_at, snapshot);
+        }
+        let seen = self.evidence.inbound_at.max(self.evidence.drain_at);
+        let justified_at = self.absent_since(seen, acked_at).plus_ms(self.policy.silent_after_ms);
         Judgement {
             kill_justified: self.counted_until(snapshot) >= justified_at,
             turns_at: self.next_turn(&[justified_at], snapshot),
@@ -233,9 +242,17 @@ impl Facts<'_> {
             return self.alive();
         }
         match window_limits(snapshot) {
-            Some(true) if self.is_hop_answering(snapshot) => self.stalled(snapshot),
-            _ => self.unknown(),
+            Some(true) if self.is_hop_answering(snapshot) => self.stalled(since, snapshot),
+            _ => self.answered_out_of_order(snapshot).unwrap_or_else(|| self.unknown()),
         }
+    }
+
+    /// Segments are in flight and segments without payload keep coming: those answer what arrives (RFC 5681 section 4.2),
+    /// while a hole before it is being repaired. It gets on, and how far is not known: that justifies no kill.
+    fn answered_out_of_order(&self, snapshot: &Snapshot) -> Option<Judgement> {
+        let is_in_flight = snapshot.packets_out.is_some_and(|count| count > 0);
+        (is_in_flight && self.is_fresh(self.evidence.heard_at(), snapshot))
+            .then(|| self.plain(Verdict::Congested, Rung::Hop))
     }
 
     /// A verdict that justifies nothing.
@@ -267,8 +284,9 @@ impl Facts<'_> {
         }
     }
 
-    fn stalled(&self, snapshot: &Snapshot) -> Judgement {
-        let from = self.evidence.queued_since.unwrap_or(snapshot.at);
+    /// The application does not read; at the earliest since `waiting_since`, or since something is queued.
+    fn stalled(&self, waiting_since: Timestamp, snapshot: &Snapshot) -> Judgement {
+        let from = self.evidence.queued_since.map_or(waiting_since, |queued| queued.min(waiting_since));
         let since = self.absent_since(self.evidence.application_at(), from);
         let counted = self.counted_until(snapshot);
         let justified_at = since.plus_ms(self.policy.stalled_after_ms);

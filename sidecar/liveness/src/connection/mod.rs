@@ -256,8 +256,9 @@ impl Connection {
                 self.evidence.on_payload(at);
                 match kind {
                     FrameKind::Pong => {
+                        let oldest_end = self.beats.oldest_unanswered().and_then(|ping| ping.seq_end);
                         if self.beats.on_pong(&frame) {
-                            raise(&mut self.evidence.pong_at, at);
+                            self.evidence.on_answer(at, oldest_end);
                         }
                     }
                     FrameKind::Close => self.closes.on_frame(frame),

@@ -210,6 +210,64 @@ fn window_that_was_not_limiting_proves_nothing() {
     assert_eq!(world.run_to_record(ID).postmortem, Some(Postmortem::Answered));
 }
 
+/// A hole on a slow link with a long queue stays for many seconds; what arrives behind it is acknowledged selectively.
+#[test]
+fn selective_acknowledgements_behind_a_hole_are_progress() {
+    let mut world = websocket(Peer::Gone);
+    world.write(ID, 100_000);
+    for _ in 0..100 {
+        world.run_ms(200);
+        let now = world.now;
+        let socket = world.socket(ID);
+        socket.last_ack = now;
+        (socket.retransmits, socket.backoff) = (0, 0);
+        socket.srtt_us += 10_000;
+    }
+    let assessed = world.assessed(ID);
+    assert_eq!((assessed.verdict, assessed.rung), (Verdict::Congested, Rung::Ack));
+    assert!(!assessed.kill_justified);
+    // Retransmitted segments that arrive give no round-trip sample: only that something comes is seen.
+    for _ in 0..250 {
+        world.run_ms(200);
+        let now = world.now;
+        let socket = world.socket(ID);
+        socket.last_ack = now;
+        (socket.retransmits, socket.backoff) = (0, 0);
+    }
+    let assessed = world.assessed(ID);
+    assert_eq!((assessed.verdict, assessed.rung), (Verdict::Congested, Rung::Hop));
+    assert!(!assessed.kill_justified);
+    assert!(!world.verdicts(ID).contains(&Verdict::Unknown), "{:?}", world.verdicts(ID));
+}
+
+/// The peer's kernel makes room for all that its application has not read: the window is open, nothing is queued, and
+/// the Ping lies behind a backlog all the same.
+#[test]
+fn backlog_in_the_peers_kernel_is_no_silence() {
+    let mut world = websocket(Peer::Stopped);
+    world.write(ID, 1_000_000);
+    world.run_ms(1_000);
+    world.ping(ID);
+    world.run_ms(1_000);
+    world.socket(ID).edge += 2_000_000;
+    world.run_ms(30_000);
+    let socket = world.socket(ID);
+    assert_eq!(socket.snd_una, socket.write_seq, "all of it was acknowledged");
+    let assessed = world.assessed(ID);
+    assert_eq!((assessed.verdict, assessed.kill_justified), (Verdict::Stalled, false));
+    assert!(!world.verdicts(ID).contains(&Verdict::Silent), "{:?}", world.verdicts(ID));
+    world.run_ms(60_000);
+    assert!(world.assessed(ID).kill_justified, "it has not read for a minute and a half");
+    // Once it has answered it has read everything, and silence is silence again.
+    world.socket(ID).peer = Peer::Healthy;
+    world.run_ms(5_000);
+    assert_eq!(world.assessed(ID).verdict, Verdict::Alive);
+    world.socket(ID).peer = Peer::Mute;
+    world.ping(ID);
+    world.run_ms(8_000);
+    assert_eq!(world.assessed(ID).verdict, Verdict::Silent);
+}
+
 #[test]
 fn trickling_reader_is_never_called_dead_but_may_be_killed_by_policy() {
     let mut world = websocket(Peer::Stopped);
