@@ -278,6 +278,9 @@ impl Network {
     }
 
     fn limit_rate(&self, kilobits_per_second: u32, burst: &str, queue_kilobytes: u32) -> Result<()> {
+        // An ARP reply or request behind the queue comes too late, and what is for the client waits until then.
+        self.know_neighbours(&self.router, "to-client0", &self.client, "client0")?;
+        self.know_neighbours(&self.client, "client0", &self.router, "to-client0")?;
         let rate = format!("{kilobits_per_second}kbit");
         let limit = format!("{queue_kilobytes}kb");
         let device = "to-client0";
@@ -290,5 +293,18 @@ impl Network {
             ],
         )
         .map(drop)
+    }
+
+    /// Tells one end of a link the hardware address of the other end's addresses, for good.
+    fn know_neighbours(&self, end: &Namespace, device: &str, other: &Namespace, of: &str) -> Result<()> {
+        let link = run(Some(other), "ip", &["-o", "link", "show", "dev", of])?;
+        let hardware = link.split_whitespace().skip_while(|word| *word != "link/ether").nth(1);
+        let hardware = hardware.with_context(|| format!("{of} has no hardware address: {link}"))?;
+        let number = if other.name() == self.router.name() { 1 } else { 2 };
+        for address in [format!("10.87.2.{number}"), format!("fd87:2::{number}")] {
+            let entry = ["neigh", "replace", &address, "lladdr", hardware, "dev", device, "nud", "permanent"];
+            run(Some(end), "ip", &entry)?;
+        }
+        Ok(())
     }
 }

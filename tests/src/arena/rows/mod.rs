@@ -10,6 +10,7 @@ mod local;
 mod many;
 mod middle;
 mod outage;
+mod path;
 mod slow;
 mod stalled;
 
@@ -33,6 +34,8 @@ pub const ROWS: &[Row] = &[
     hung::NO_PONG_BUT_DATA,
     hung::DEAF,
     outage::OUTAGE,
+    path::LOSS,
+    path::LONG_PATH_IN_BULK,
     gone::BLACKHOLE_WITH_PING,
     gone::BLACKHOLE_IN_BULK,
     gone::BLACKHOLE_WHILE_IDLE,
