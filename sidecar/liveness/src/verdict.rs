@@ -47,6 +47,11 @@ pub(crate) struct Facts<'a> {
     pub(crate) now: Timestamp,
 }
 
+/// How long the last `count` retransmission timeouts took, if the one that runs now takes `rto_ms`.
+fn unanswered_ms(rto_ms: u32, count: u8) -> u64 {
+    u64::from(rto_ms - rto_ms.checked_shr(u32::from(count)).unwrap_or(0))
+}
+
 impl Facts<'_> {
     /// Something is expected from the peer, so it is worth while to look at the socket.
     pub(crate) fn is_waiting(&self) -> bool {
@@ -141,8 +146,10 @@ impl Facts<'_> {
     /// Since when nothing at all came although it was asked for again and again; `None` where that is not so.
     ///
     /// A back-off or one window probe in flight proves nothing: both are seen with a live peer whose window is
-    /// closed. Retransmissions count only if nothing came since the first of them, or not for a whole (backed-off)
-    /// retransmission timeout, which is longer than all the timeouts before it that went unanswered.
+    /// closed. Retransmissions count only if nothing came since the first of them, or for as long as the last timeouts
+    /// took that must go unanswered. They doubled up to the one that runs now, so the last three took 1/2, 1/4 and 1/8 of it.
+    /// (The first retransmission may be older than the last segment: a loss that the peer itself asked to be repaired, just
+    /// before it was lost itself.)
     fn unanswered_since(&self, snapshot: &Snapshot) -> Option<Timestamp> {
         if is_outstanding(snapshot) != Some(true) {
             return None;
@@ -155,7 +162,7 @@ impl Facts<'_> {
         let silence_ms = snapshot.at.ms_since(silent_since);
         let is_retransmitting = snapshot.retransmits.is_some_and(|count| count >= enough)
             && (matches!((heard_at, snapshot.retransmitting_since), (Some(heard), Some(since)) if heard < since)
-                || silence_ms >= snapshot.rto_ms.map_or(0, u64::from));
+                || silence_ms >= snapshot.rto_ms.map_or(0, |rto_ms| unanswered_ms(rto_ms, enough)));
         // `icsk_probes_out` is set back by any ACK (`tcp_ack()`): so many of them are unanswered in a row.
         let is_probing = snapshot.probes_out.is_some_and(|count| count >= enough);
         let is_unanswered = is_retransmitting || is_probing || self.probing.is_unanswered(snapshot, heard_at);

@@ -312,6 +312,25 @@ fn unreachable_is_known_early_and_justified_late() {
     assert!(world.assessed(ID).kill_justified);
 }
 
+/// A retransmission that the peer asked for itself, just before it was lost, is older than its last segment. The silence
+/// is counted in timeouts then, and a timeout that has just doubled takes nothing back.
+#[test]
+fn unreachable_does_not_flicker_with_each_timeout() {
+    let mut world = websocket(Peer::Healthy);
+    world.run_ms(3_000);
+    world.write(ID, 100_000);
+    world.run_ms(10);
+    world.socket(ID).peer = Peer::Gone;
+    world.write(ID, 100_000);
+    world.socket(ID).retransmitting_since = Some(world.now - 20);
+    world.run_ms(2_000);
+    assert_eq!(world.assessed(ID).verdict, Verdict::Unreachable);
+    world.run_ms(60_000);
+    let verdicts = world.verdicts(ID);
+    let is_taken_back = verdicts.windows(2).any(|pair| pair[0] == Verdict::Unreachable);
+    assert!(!is_taken_back, "{verdicts:?}");
+}
+
 /// The kernel's third timeout is over at a moment that is known: it is looked at then, and not up to a whole sample
 /// interval later, whatever the phase of the samples. That costs a pass for the outage, not a finer grid.
 #[test]

@@ -83,7 +83,7 @@ pub(crate) struct Socket {
     pub(crate) backoff: u8,
     pub(crate) srtt_us: u32,
     pub(crate) total_retransmits: u32,
-    retransmitting_since: Option<u64>,
+    pub(crate) retransmitting_since: Option<u64>,
     missed: u32,
     watched: bool,
 }
