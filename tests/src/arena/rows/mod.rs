@@ -10,6 +10,7 @@ mod local;
 mod many;
 mod middle;
 mod outage;
+mod page;
 mod path;
 mod slow;
 mod stalled;
@@ -23,6 +24,7 @@ pub const ROWS: &[Row] = &[
     slow::READER_200_KB,
     slow::READER_5_KB,
     stalled::BURST,
+    page::BUSY_PAGE,
     slow::UPSTREAM_64_MB,
     slow::LINK_50_KBIT,
     stalled::PAUSED_READER,
