@@ -64,6 +64,8 @@ impl Network {
         network.join(&network.client, "client0", 2)?;
         network.router.set_sysctl("ipv4/ip_forward", "1")?;
         network.router.set_sysctl("ipv6/conf/all/forwarding", "1")?;
+        // Many clients of one host are refused at the same time, each with an ICMP error of its own.
+        network.router.set_sysctl("ipv4/icmp_ratelimit", "0")?;
         let rules = format!("add table inet ackbeat; delete table inet ackbeat; {CUT_TABLE}");
         run(Some(&network.router), "nft", &[rules.as_str()]).context("setting up the router failed")?;
         Ok(network)

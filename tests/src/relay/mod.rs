@@ -197,6 +197,15 @@ fn open_device(name: &str) -> Result<Tun> {
     devices.into_iter().next().with_context(|| format!("the TUN device {name} has no queue"))
 }
 
+/// Lets the calling thread run as soon as a packet is due: on a machine that is busy with other stages, a relay that waits
+/// for its turn would make the path longer and its retransmission timeouts much longer than was asked for.
+fn keep_time() -> Result<()> {
+    let thread = nix::unistd::gettid().to_string();
+    run(None, "chrt", &["--fifo", "--pid", "10", &thread])
+        .context("giving the relay real-time priority failed")
+        .map(drop)
+}
+
 impl Lane {
     fn start(router: &Namespace, direction: Direction, conditions: Conditions, line: Line) -> Result<Self> {
         let shared = Arc::new(Shared {
@@ -213,7 +222,7 @@ impl Lane {
                 .build()
                 .context("building the relay's runtime failed")?;
             runtime.block_on(async {
-                let tun = match open_device(name) {
+                let tun = match keep_time().and_then(|()| open_device(name)) {
                     Ok(tun) => tun,
                     Err(error) => {
                         // Whoever starts the lane waits for exactly this.
