@@ -1,8 +1,9 @@
 //! Small recordings of real runs, kept for the tests: one peer of each scenario and variant.
 //!
-//! A stage has several peers. What is about another connection is left out, and so are the calls of the engine's
-//! clock: a recording without ticks is replayed as if the engine had always been called on time, so a golden timeline
-//! depends on the peer and not on how busy the machine was.
+//! A stage has several peers. What is about another connection is left out, and so is what came long after the last
+//! thing that happened to the peer. The calls of the engine's clock are left out too, but late ones: a recording without
+//! ticks is replayed as if the engine had always been called on time, so that a golden timeline depends on the peer and
+//! not on how busy the machine was, and a pause of the sidecar stays the pause that it was.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -13,12 +14,18 @@ use anyhow::{Context, Result};
 
 use super::runner::stage_folders;
 use super::stage::{RECORDING_FILE, TRUTH_FILE};
-use super::truth::Truth;
+use super::truth::{State, Truth};
 
 /// Ending of a recording's name.
 pub const RECORDING_SUFFIX: &str = ".jsonl";
 /// Ending of a truth's name.
 pub const TRUTH_SUFFIX: &str = ".truth.json";
+
+/// A call of the engine's clock that came this much after it was due was late.
+const LATE_MS: u64 = 500;
+/// What came this long after the last change of what was true is left out, if the peer is not alive then: the policies
+/// have decided by then, and a detector that has not takes minutes.
+const AFTERMATH_NS: u64 = 25_000_000_000;
 
 /// What was kept.
 #[derive(Clone, Debug, Default)]
@@ -90,6 +97,10 @@ fn name(truth: &Truth) -> String {
 fn only(recording: &Path, truth: &Truth, place: usize) -> Result<(Vec<u8>, Truth)> {
     let subject = truth.subjects.get(place).context("there is no such subject")?;
     let declared_ns = subject.states.first().map_or(0, |change| change.at_ns);
+    let until_ns = match subject.states.last() {
+        Some(last) if last.state != State::Alive => truth.ended_at_ns.min(last.at_ns + AFTERMATH_NS),
+        _ => truth.ended_at_ns,
+    };
     let connection = connection(recording, subject.peer, declared_ns)?;
     let mut reader = Reader::open(recording)?;
     let mut header = reader.header().clone();
@@ -100,7 +111,19 @@ fn only(recording: &Path, truth: &Truth, place: usize) -> Result<(Vec<u8>, Truth
     // A pass of the sampler that saw only others still says that this one is not gone.
     let mut is_gone_before = true;
     while let Some(line) = reader.next_line()? {
-        let Line::Input(input) = line else { continue };
+        let input = match line {
+            Line::Input(input) => input,
+            Line::Tick(tick) if tick.at.ms_since(tick.due) >= LATE_MS && tick.at.as_ns() <= until_ns => {
+                let late = serde_json::json!({ "tick": tick });
+                serde_json::to_writer(&mut text, &late).context("a tick is no JSON")?;
+                text.push(b'\n');
+                continue;
+            }
+            Line::Tick(_) | Line::Gap(_) | Line::ShutDown(_) => continue,
+        };
+        if input.at().as_ns() > until_ns {
+            continue;
+        }
         let is_kept = match (&*input, input.connection()) {
             (_, Some(of)) => of == connection,
             (Input::RecordsLost { .. }, None) => true,
@@ -114,7 +137,8 @@ fn only(recording: &Path, truth: &Truth, place: usize) -> Result<(Vec<u8>, Truth
     }
     let mut truth = truth.clone();
     let kept = subject_only(&truth, place)?;
-    truth.reports.retain(|report| report.peer == kept.peer);
+    truth.reports.retain(|report| report.peer == kept.peer && report.at_ns <= until_ns);
+    truth.ended_at_ns = until_ns;
     truth.subjects = vec![kept];
     truth.figures.clear();
     Ok((text, truth))

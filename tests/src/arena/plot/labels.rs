@@ -32,8 +32,27 @@ impl Rect {
 
 /// Room that a text takes, with a little air. The width is that of a wide font: a viewer may have another than we.
 pub(super) fn size(text: &str, font_px: i32) -> (i32, i32) {
-    let letters = i32::try_from(text.chars().count()).unwrap_or(i32::MAX / 100);
-    (letters * font_px * 62 / 100 + 6, font_px + 5)
+    let count = |count: usize| i32::try_from(count).unwrap_or(i32::MAX / 100);
+    let letters = text.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+    (count(letters) * font_px * 62 / 100 + 6, count(text.lines().count()) * line_height(font_px) + 1)
+}
+
+/// From one line of a label to the next.
+pub(super) const fn line_height(font_px: i32) -> i32 {
+    font_px + 4
+}
+
+/// Small rectangles along a line that no label should lie on.
+pub(super) fn along(from: (i32, i32), to: (i32, i32)) -> Vec<Rect> {
+    let steps = ((to.0 - from.0).abs().max((to.1 - from.1).abs()) / 6).max(1);
+    (0..=steps)
+        .map(|step| Rect {
+            left: from.0 + (to.0 - from.0) * step / steps - 2,
+            top: from.1 + (to.1 - from.1) * step / steps - 2,
+            width: 4,
+            height: 4,
+        })
+        .collect()
 }
 
 /// Space between a point and a label beside it.
@@ -59,8 +78,8 @@ pub(super) fn place(
 
 /// The nearest place that is free; right of the point if none is.
 fn find((x, y): (i32, i32), (width, height): (i32, i32), bounds: Rect, occupied: &[Rect]) -> Rect {
-    for distance in 0..14 {
-        let (dx, dy) = (GAP + distance * 6, distance * (height / 2));
+    for distance in 0..26 {
+        let (dx, dy) = (GAP + distance * 4, distance * 9);
         let beside = [
             (x + dx, y - height / 2 - dy),
             (x + dx, y - height / 2 + dy),

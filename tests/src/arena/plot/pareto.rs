@@ -7,8 +7,8 @@ use plotters::prelude::{BLACK, Color as _, IntoFont as _, IntoLogRange as _, WHI
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{RGBColor, ShapeStyle, TextStyle};
 
-use super::labels::{Rect, place};
-use super::{BLUE, FONT, GREY, INK, VERMILION, drawing, short, svg};
+use super::labels::{Rect, along, line_height, place};
+use super::{Area, BLUE, FONT, GREY, INK, VERMILION, drawing, short, svg};
 use crate::arena::judge::statistics::{Durations, Rate};
 
 /// One point.
@@ -27,6 +27,8 @@ pub struct Contender {
 const WIDTH: u32 = 1_100;
 const HEIGHT: u32 = 720;
 const LABEL_PX: i32 = 14;
+/// Points that are nearer to each other share a label.
+const NEAR_PX: i32 = 7;
 
 /// The plot, as an SVG document. Contenders whose median is beyond the runs' time stand in a band at the right.
 ///
@@ -55,12 +57,15 @@ pub fn pareto(contenders: &[Contender], subtitle: &str) -> Result<String> {
             .map_err(drawing)?;
         let small = TextStyle::from((FONT, 14).into_font()).color(&GREY);
         root.draw(&Text::new(subtitle.to_owned(), (24, 46), small.clone())).map_err(drawing)?;
-        let area = root.margin(72, 0, 0, 0);
+        let legend = "diamond: ackbeat's policies · circle: other detectors · line: nobody is both faster and more careful · down \
+                      and left is better";
+        root.draw(&Text::new(legend, (24, 66), small)).map_err(drawing)?;
+        let area = root.margin(94, 0, 12, 0);
         let mut chart = ChartBuilder::on(&area)
             .margin_right(28)
             .margin_bottom(6)
             .x_label_area_size(58)
-            .y_label_area_size(76)
+            .y_label_area_size(88)
             .build_cartesian_2d((from_s..end_s).log_scale(), -top * 0.045..top)
             .map_err(drawing)?;
         chart
@@ -105,6 +110,12 @@ pub fn pareto(contenders: &[Contender], subtitle: &str) -> Result<String> {
             front.push((until_s, last.1));
         }
         let front_style = ShapeStyle { color: VERMILION.mix(0.55), filled: false, stroke_width: 2 };
+        let mut taken: Vec<Rect> = Vec::new();
+        for pair in front.windows(2) {
+            if let [from, to] = pair {
+                taken.extend(along(chart.backend_coord(from), chart.backend_coord(to)));
+            }
+        }
         chart.draw_series([PathElement::new(front, front_style)]).map_err(drawing)?;
 
         let colour = |one: &Contender| -> RGBColor { if one.is_ours { VERMILION } else { BLUE } };
@@ -112,9 +123,11 @@ pub fn pareto(contenders: &[Contender], subtitle: &str) -> Result<String> {
             let (x, y) = place_of(one);
             let thin = ShapeStyle { color: colour(one).mix(0.45), filled: false, stroke_width: 1 };
             let (low, high) = (one.false_kills.lower_95 * 100.0, one.false_kills.upper_95 * 100.0);
+            taken.extend(along(chart.backend_coord(&(x, low)), chart.backend_coord(&(x, high))));
             chart.draw_series([PathElement::new(vec![(x, low), (x, high)], thin)]).map_err(drawing)?;
             if one.detection.p50_ms.is_some() {
                 let end = one.detection.p99_ms.map_or(until_s, |ms| ms / 1_000.0);
+                taken.extend(along(chart.backend_coord(&(x, y)), chart.backend_coord(&(end, y))));
                 chart.draw_series([PathElement::new(vec![(x, y), (end, y)], thin)]).map_err(drawing)?;
                 if one.detection.p99_ms.is_none() {
                     let (px, py) = chart.backend_coord(&(until_s, y));
@@ -127,12 +140,6 @@ pub fn pareto(contenders: &[Contender], subtitle: &str) -> Result<String> {
         let (right, lower) = chart.backend_coord(&(end_s, -top * 0.045));
         let bounds =
             Rect { left: left + 2, top: upper + 2, width: right - left - 4, height: lower - upper - 4 };
-        // Ours first: they get the best places.
-        let mut order: Vec<&Contender> = contenders.iter().collect();
-        order.sort_by_key(|one| !one.is_ours);
-        let points: Vec<((i32, i32), String)> =
-            order.iter().map(|one| (chart.backend_coord(&place_of(one)), one.name.clone())).collect();
-        let mut taken = Vec::new();
         if has_never {
             let (band_left, _) = chart.backend_coord(&(until_s, top));
             let text = "not in the runs' time";
@@ -143,34 +150,86 @@ pub fn pareto(contenders: &[Contender], subtitle: &str) -> Result<String> {
             root.draw(&Text::new(text, (middle, upper + 6), style)).map_err(drawing)?;
             taken.push(Rect { left: middle - width / 2, top: upper + 4, width, height });
         }
+        for one in contenders {
+            mark(root, chart.backend_coord(&place_of(one)), one.is_ours)?;
+        }
+        // Ours first: they get the best places.
+        let mut groups: Vec<((i32, i32), Vec<&Contender>)> = Vec::new();
+        let mut order: Vec<&Contender> = contenders.iter().collect();
+        order.sort_by_key(|one| !one.is_ours);
+        for one in order {
+            let (x, y) = chart.backend_coord(&place_of(one));
+            let near = groups.iter_mut().find(|((other_x, other_y), members)| {
+                (x - other_x).abs() < NEAR_PX
+                    && (y - other_y).abs() < NEAR_PX
+                    && members.iter().all(|member| member.is_ours == one.is_ours)
+            });
+            match near {
+                Some((_, members)) => members.push(one),
+                None => groups.push(((x, y), vec![one])),
+            }
+        }
+        let points: Vec<((i32, i32), String)> = groups
+            .iter()
+            .map(|(point, members)| {
+                (*point, members.iter().map(|one| label(&one.name)).collect::<Vec<_>>().join("\n"))
+            })
+            .collect();
         let labels = place(&points, LABEL_PX, bounds, &taken);
-        for ((one, (point, text)), rect) in order.iter().zip(&points).zip(labels) {
-            let colour = colour(one);
+        for (((_, members), (point, text)), rect) in groups.iter().zip(&points).zip(labels) {
+            let is_ours = members.iter().any(|one| one.is_ours);
             let end = rect.nearest(*point);
             if (end.0 - point.0).abs().max((end.1 - point.1).abs()) > 12 {
                 let leader = ShapeStyle { color: GREY.mix(0.5), filled: false, stroke_width: 1 };
                 root.draw(&PathElement::new(vec![*point, end], leader)).map_err(drawing)?;
             }
-            if one.is_ours {
-                let (x, y) = *point;
-                let diamond = vec![(x, y - 8), (x + 8, y), (x, y + 8), (x - 8, y)];
-                root.draw(&Polygon::new(diamond, colour.filled())).map_err(drawing)?;
-            } else {
-                root.draw(&Circle::new(*point, 5, WHITE.filled())).map_err(drawing)?;
-                root.draw(&Circle::new(*point, 5, colour.stroke_width(2))).map_err(drawing)?;
-            }
             let font = (FONT, LABEL_PX).into_font();
-            let font = if one.is_ours { font.style(plotters::style::FontStyle::Bold) } else { font };
+            let font = if is_ours { font.style(plotters::style::FontStyle::Bold) } else { font };
             let style = TextStyle::from(font)
-                .color(if one.is_ours { &VERMILION } else { &INK })
+                .color(if is_ours { &VERMILION } else { &INK })
                 .pos(Pos::new(HPos::Left, VPos::Center));
-            root.draw(&Text::new(text.clone(), (rect.left + 3, rect.top + rect.height / 2), style))
-                .map_err(drawing)?;
+            let mut middle = rect.top + line_height(LABEL_PX) / 2;
+            for line in text.lines() {
+                root.draw(&Text::new(line.to_owned(), (rect.left + 3, middle), style.clone()))
+                    .map_err(drawing)?;
+                middle += line_height(LABEL_PX);
+            }
         }
-        let legend = "◆ ackbeat's policies    ○ other detectors    line: nobody is both faster and more careful    down and left is better";
-        let style = small.pos(Pos::new(HPos::Right, VPos::Top));
-        let edge = i32::try_from(WIDTH).unwrap_or(i32::MAX) - 28;
-        root.draw(&Text::new(legend, (edge, 46 + 18), style)).map_err(drawing)?;
         Ok(())
     })
+}
+
+/// A diamond for ours, a circle for the others.
+fn mark(root: &Area<'_>, (x, y): (i32, i32), is_ours: bool) -> Result<()> {
+    if is_ours {
+        let diamond = vec![(x, y - 8), (x + 8, y), (x, y + 8), (x - 8, y)];
+        return root.draw(&Polygon::new(diamond, VERMILION.filled())).map_err(drawing);
+    }
+    root.draw(&Circle::new((x, y), 5, WHITE.filled())).map_err(drawing)?;
+    root.draw(&Circle::new((x, y), 5, BLUE.stroke_width(2))).map_err(drawing)
+}
+
+/// A contestant's name as people read it: `user-timeout 30 s` for `user-timeout:timeout_ms=30000`.
+fn label(name: &str) -> String {
+    let Some((detector, parameters)) = name.split_once(':') else { return name.to_owned() };
+    let readable: Vec<String> = parameters
+        .split(',')
+        .map(|parameter| {
+            let value = parameter.split_once("_ms=").and_then(|(_, value)| value.parse::<f64>().ok());
+            value.map_or_else(|| parameter.to_owned(), |ms| format!("{} s", short(ms / 1_000.0)))
+        })
+        .collect();
+    format!("{detector} {}", readable.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_readable() {
+        assert_eq!(label("user-timeout:timeout_ms=30000"), "user-timeout 30 s");
+        assert_eq!(label("ws-2"), "ws-2");
+        assert_eq!(label("phi:threshold=12"), "phi threshold=12");
+    }
 }

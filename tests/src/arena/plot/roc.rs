@@ -7,7 +7,7 @@ use plotters::prelude::{BLACK, Color as _, IntoFont as _};
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{RGBColor, ShapeStyle, TextStyle};
 
-use super::labels::{Rect, place};
+use super::labels::{Rect, along, place};
 use super::{Area, BLUE, FONT, GREEN, GREY, INK, ORANGE, PURPLE, VERMILION, drawing, short, svg};
 
 /// Everything that the plot shows.
@@ -55,13 +55,13 @@ pub fn roc(roc: &Roc) -> Result<String> {
         .map_err(drawing)?;
         let small = TextStyle::from((FONT, 14).into_font()).color(&GREY);
         root.draw(&Text::new(roc.subtitle.clone(), (24, 46), small)).map_err(drawing)?;
-        let area = root.margin(76, 0, 0, 0);
+        let area = root.margin(84, 0, 12, 0);
         let until_s = longest * 1.04;
         let mut chart = ChartBuilder::on(&area)
-            .margin_right(190)
+            .margin_right(40)
             .margin_bottom(6)
             .x_label_area_size(56)
-            .y_label_area_size(76)
+            .y_label_area_size(88)
             .build_cartesian_2d(0.0..until_s, -4.0..104.0)
             .map_err(drawing)?;
         chart
@@ -108,17 +108,12 @@ pub fn roc(roc: &Roc) -> Result<String> {
         }
         let (left, upper) = chart.backend_coord(&(0.0, 104.0));
         let (right, lower) = chart.backend_coord(&(until_s, -4.0));
-        let bounds = Rect { left, top: upper, width: right - left + 180, height: lower - upper };
+        let bounds = Rect { left, top: upper, width: right - left, height: lower - upper };
         let mut taken: Vec<Rect> = Vec::new();
         for line in &roc.lines {
             for pair in line.points.windows(2) {
                 if let [from, to] = pair {
-                    let (from, to) = (chart.backend_coord(from), chart.backend_coord(to));
-                    for step in 0..=10 {
-                        let x = from.0 + (to.0 - from.0) * step / 10;
-                        let y = from.1 + (to.1 - from.1) * step / 10;
-                        taken.push(Rect { left: x - 3, top: y - 3, width: 6, height: 6 });
-                    }
+                    taken.extend(along(chart.backend_coord(from), chart.backend_coord(to)));
                 }
             }
         }

@@ -192,7 +192,7 @@ fn right_reason(close: &Close) -> Option<(&'static str, &'static str)> {
     match close.row {
         26 => Some(("peer", "rst")),
         // Unread data at the end makes a reset of what would have been a FIN (RFC 1122 section 4.2.2.13).
-        27 if close.variant.contains("unread") && !close.variant.contains("nothing") => Some(("peer", "rst")),
+        27 if close.variant == "rst" => Some(("peer", "rst")),
         27 => Some(("peer", "fin")),
         _ => None,
     }

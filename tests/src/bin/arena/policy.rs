@@ -30,7 +30,7 @@ pub(crate) struct PolicyArguments {
     /// The threshold, by its name in the configuration.
     #[arg(long, default_value = "unreachable_after_ms")]
     threshold: String,
-    /// Its values, in milliseconds [default: 24 values from 500 to 15000].
+    /// Its values, in milliseconds [default: 30 values from 500 to 15000].
     #[arg(long, value_delimiter = ',')]
     values: Vec<u64>,
     /// The policy that has every other threshold.
@@ -41,7 +41,7 @@ pub(crate) struct PolicyArguments {
 /// Values that are swept where none are given.
 fn default_values() -> Vec<u64> {
     let fine = (1..=14).map(|step| step * 500);
-    fine.chain((15..=30).step_by(2).map(|step| step * 500)).chain([10_000]).collect()
+    fine.chain((15..=30).map(|step| step * 500)).collect()
 }
 
 /// Prints a line for each value.
