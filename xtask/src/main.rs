@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
+mod arena_command;
 mod bpf_compiler;
 mod bpf_linker;
 mod bpf_probe;
@@ -38,6 +39,8 @@ enum Task {
     Run(run_command::RunOptions),
     /// Show a false kill and a justified one on real sockets (root; under a minute once built).
     Demo(demo_command::DemoOptions),
+    /// Play every scenario with real sockets and let every detector judge it (root).
+    Arena(arena_command::ArenaOptions),
     /// Run every test that this machine can run, and name what it could not run.
     Test(test_command::TestOptions),
     /// Check format, lints, licences, and the rules of this repository.
@@ -60,6 +63,7 @@ fn execute(task: Task) -> Result<ExitCode> {
         Task::Build(options) => build_command::execute(&workspace, &options).map(|()| ExitCode::SUCCESS),
         Task::Run(options) => run_command::execute(&workspace, options).map(|()| ExitCode::SUCCESS),
         Task::Demo(options) => demo_command::execute(&workspace, &options).map(|()| ExitCode::SUCCESS),
+        Task::Arena(options) => arena_command::execute(&workspace, &options),
         Task::Test(options) => test_command::execute(&workspace, &options),
         Task::Lint(options) => lint_command::execute(&workspace, &options),
     }

@@ -16,7 +16,7 @@ mod bpf_ways;
 mod cargo_test;
 mod ranks;
 mod report;
-mod tools;
+pub(crate) mod tools;
 
 use ranks::Rank;
 use report::{RankReport, Report};
