@@ -9,6 +9,7 @@ pub mod commands;
 pub mod comparison;
 pub mod config;
 pub mod driver;
+pub mod probe;
 pub mod recording;
 pub mod source;
 pub mod telemetry;

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use crate::probe::RawSocketProber;
 use crate::source::Ports;
 pub use crate::source::ebpf::MissingKind;
 use crate::source::ebpf::{self, Outcome};
@@ -27,6 +28,8 @@ pub enum Purpose {
     Ebpf,
     /// The `sock-diag` source.
     SockDiag,
+    /// Own window probes (`probe.window`).
+    WindowProbes,
 }
 
 /// Why something is not there.
@@ -52,6 +55,7 @@ impl Findings {
     pub fn gather() -> Self {
         let mut findings: Vec<Finding> = ebpf::probe().into_iter().map(of_probe).collect();
         findings.push(sock_diag_finding());
+        findings.push(window_probes_finding());
         Self(findings)
     }
 
@@ -129,6 +133,19 @@ fn sock_diag_finding() -> Finding {
             kind: MissingKind::Feature,
             reason: error.to_string(),
             fix: "allow AF_NETLINK sockets, or a kernel with CONFIG_INET_DIAG".to_owned(),
+        }),
+    }
+}
+
+fn window_probes_finding() -> Finding {
+    Finding {
+        name: "raw socket (own window probes, if probe.window is on)".to_owned(),
+        purpose: Purpose::WindowProbes,
+        is_required: false,
+        missing: RawSocketProber::open().err().map(|error| Missing {
+            kind: MissingKind::Privilege,
+            reason: error.cause.to_string(),
+            fix: error.fix.to_owned(),
         }),
     }
 }

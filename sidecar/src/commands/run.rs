@@ -13,6 +13,7 @@ use crate::cli::RunArguments;
 use crate::config::{Environment, ModeChoice, Settings};
 use crate::driver::clock::{Clock as _, MonotonicClock};
 use crate::driver::{Driver, Report};
+use crate::probe::RawSocketProber;
 use crate::recording::{FORMAT, Header, Recorder};
 use crate::source::ebpf::error::missing_capabilities;
 use crate::source::ebpf::{EbpfOptions, EbpfSource};
@@ -118,18 +119,20 @@ async fn drive<S: Source>(
 ) -> Result<(), CommandError> {
     let recorder = begin_recording(settings, source.mode())?;
     let telemetry = Telemetry::new(pipeline.tracer(), source.mode(), pipeline.counts());
-    let driver = Driver::new(
-        source,
-        Engine::new(settings.policy.clone()),
-        MonotonicClock,
-        telemetry,
-        recorder,
-        settings.shutdown.drain,
-    );
-    let Report { source, closed, cut_short } = driver.run(stop).await?;
+    let mut engine = Engine::new(settings.policy.clone());
+    let prober = open_prober(settings, source.mode());
+    engine.set_window_probes(settings.window_probes.filter(|_| prober.is_some()));
+    let mut driver =
+        Driver::new(source, engine, MonotonicClock, telemetry, recorder, settings.shutdown.drain);
+    if let Some(prober) = prober {
+        driver = driver.with_prober(Box::new(prober));
+    }
+    let Report { source, closed, cut_short, probes } = driver.run(stop).await?;
+    let probes_sent = settings.window_probes.map(|_| probes.sent);
     info!(
         closed,
         cut_short,
+        probes_sent,
         records_sent = source.records_sent,
         records_seen = source.records_seen,
         records_dropped = source.records_dropped,
@@ -138,6 +141,24 @@ async fn drive<S: Source>(
         "stopped"
     );
     Ok(())
+}
+
+/// The sender of own window probes, if they are on and can be sent.
+fn open_prober(settings: &Settings, mode: Mode) -> Option<RawSocketProber> {
+    settings.window_probes?;
+    if mode == Mode::SockDiag {
+        warn!(
+            "probe.window is on, but mode sock-diag knows no sequence numbers: no own window probes are sent; use mode ebpf"
+        );
+        return None;
+    }
+    match RawSocketProber::open() {
+        Ok(prober) => Some(prober),
+        Err(error) => {
+            warn!(fix = error.fix, "probe.window is on, but no own window probes are sent: {}", error.cause);
+            None
+        }
+    }
 }
 
 fn begin_recording(settings: &Settings, mode: Mode) -> Result<Option<Recorder>, CommandError> {

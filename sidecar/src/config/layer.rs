@@ -20,6 +20,8 @@ pub struct Layer {
     pub policy: Option<PolicyName>,
     /// `thresholds`
     pub thresholds: Option<ThresholdsLayer>,
+    /// `probe`
+    pub probe: Option<ProbeLayer>,
     /// `recording`
     pub recording: Option<RecordingLayer>,
     /// `log`
@@ -44,6 +46,16 @@ macro_rules! section {
             }
         }
     };
+}
+
+section! {
+    /// `probe`
+    ProbeLayer {
+        /// `probe.window`
+        window: bool,
+        /// `probe.interval_ms`
+        interval_ms: u64,
+    }
 }
 
 section! {
@@ -165,6 +177,9 @@ thresholds! {
 /// What the other numbers may be, by key.
 pub(super) fn range(key: &str) -> Option<RangeInclusive<u64>> {
     match key {
+        // Linux answers such segments 500 ms apart at the least (`tcp_invalid_ratelimit`); after a minute the kernel's own
+        // probes ask as often.
+        "probe.interval_ms" => Some(ackbeat_liveness::INTERVAL_MIN_MS..=60_000),
         // The first line must find room.
         "recording.max_bytes" => Some(4_096..=u64::MAX),
         "shutdown.drain_ms" | "shutdown.flush_ms" => Some(0..=DAY_MS),
@@ -192,6 +207,7 @@ impl Layer {
                 stronger.thresholds,
                 ThresholdsLayer::overridden_by,
             ),
+            probe: section_overridden(self.probe, stronger.probe, ProbeLayer::overridden_by),
             recording: section_overridden(self.recording, stronger.recording, RecordingLayer::overridden_by),
             log: section_overridden(self.log, stronger.log, LogLayer::overridden_by),
             export: section_overridden(self.export, stronger.export, ExportLayer::overridden_by),

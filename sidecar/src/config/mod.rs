@@ -12,10 +12,12 @@ pub mod reference;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ackbeat_liveness::Policy;
+use ackbeat_liveness::{Policy, WindowProbes};
 
 pub use environment::Environment;
-pub use layer::{ExportLayer, Layer, LogLayer, OutOfRange, RecordingLayer, ShutdownLayer, ThresholdsLayer};
+pub use layer::{
+    ExportLayer, Layer, LogLayer, OutOfRange, ProbeLayer, RecordingLayer, ShutdownLayer, ThresholdsLayer,
+};
 
 use crate::source::Ports;
 
@@ -110,6 +112,8 @@ pub struct Settings {
     pub policy_name: PolicyName,
     /// The thresholds, single ones overridden.
     pub policy: Policy,
+    /// Own window probes; `None` where none are sent.
+    pub window_probes: Option<WindowProbes>,
     /// Where and how much is recorded.
     pub recording: RecordingSettings,
     /// Logging.
@@ -258,10 +262,12 @@ impl Settings {
                 expected: reference::ValueKind::Path.expected(),
             });
         }
+        let probe = layer.probe.unwrap_or_default();
         let log = layer.log.unwrap_or_default();
         let export = layer.export.unwrap_or_default();
         let shutdown = layer.shutdown.unwrap_or_default();
         for (key, value) in [
+            ("probe.interval_ms", probe.interval_ms),
             ("recording.max_bytes", recording.max_bytes),
             ("shutdown.drain_ms", shutdown.drain_ms),
             ("shutdown.flush_ms", shutdown.flush_ms),
@@ -273,6 +279,10 @@ impl Settings {
             mode: layer.mode.unwrap_or(ModeChoice::Auto),
             policy_name,
             policy,
+            window_probes: probe.window.unwrap_or(false).then(|| {
+                let default = WindowProbes::default();
+                WindowProbes { interval_ms: probe.interval_ms.unwrap_or(default.interval_ms), ..default }
+            }),
             recording: RecordingSettings {
                 file: recording.file,
                 max_bytes: recording.max_bytes.unwrap_or(256 * 1024 * 1024),

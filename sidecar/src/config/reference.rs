@@ -195,6 +195,27 @@ pub const SETTINGS: &[Setting] = &[
         "A tick that comes this late opens new windows and expires none.",
     ),
     Setting {
+        key: "probe.window",
+        flag: None,
+        kind: ValueKind::Bool,
+        default: "false",
+        meaning: "While a peer's window is closed and nothing is in flight, ackbeat asks the peer itself whether it is there, \
+                  with a segment like the kernel's own window probe: no data, a sequence number that is acknowledged \
+                  already. The kernel's probes come up to two minutes apart; with these, a peer that is gone is \
+                  `unreachable` after about five seconds. A peer that does not answer such segments is not accused by \
+                  them. At most one for each connection and interval, 200 a second in all. It needs `CAP_NET_RAW` and mode \
+                  `ebpf`; without them it warns and sends none. Off by default: nothing else of ackbeat sends anything to a \
+                  peer.",
+    },
+    Setting {
+        key: "probe.interval_ms",
+        flag: None,
+        kind: ValueKind::Milliseconds,
+        default: "1000",
+        meaning: "An own window probe is sent when the peer's last segment is this old. After the third that nothing answers \
+                  the distance doubles, after the eighth no more are sent.",
+    },
+    Setting {
         key: "recording.file",
         flag: Some("--record"),
         kind: ValueKind::Path,

@@ -189,6 +189,7 @@ fn keys_of_the_structs() -> BTreeSet<String> {
         mode: Some(ModeChoice::Auto),
         policy: Some(PolicyName::Default),
         thresholds: Some(ThresholdsLayer::default()),
+        probe: Some(ProbeLayer::default()),
         recording: Some(RecordingLayer::default()),
         log: Some(LogLayer::default()),
         export: Some(ExportLayer::default()),
@@ -222,6 +223,7 @@ fn every_setting_can_come_from_the_environment() {
             reference::ValueKind::Bool => "true",
             reference::ValueKind::Path => "/tmp/x",
             reference::ValueKind::Bytes => "8192",
+            reference::ValueKind::Milliseconds => "777",
             _ => "77",
         };
         let environment = Environment::from_variables([(setting.variable(), value)]);

@@ -5,6 +5,7 @@
 //! goes to the engine: a replay makes the same calls.
 
 pub mod clock;
+mod probes;
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -13,10 +14,13 @@ use ackbeat_liveness::{ConnectionId, Engine, EngineCounters, Input, Output, Time
 use tokio::sync::mpsc;
 use tracing::Instrument as _;
 
+use crate::probe::Prober;
 use crate::recording::Recorder;
 use crate::source::{Source, SourceCounters, SourceError};
 use crate::telemetry::own_spans;
 use clock::Clock;
+pub use probes::ProbeCounters;
+use probes::Probes;
 
 /// Records taken from the source at once.
 const DRAIN_LIMIT: usize = 4_096;
@@ -48,6 +52,8 @@ pub struct Housekeeping {
     pub connections: usize,
     /// What the engine counted.
     pub engine: EngineCounters,
+    /// What became of the own window probes.
+    pub probes: ProbeCounters,
 }
 
 /// How a run ended.
@@ -59,6 +65,8 @@ pub struct Report {
     pub closed: u64,
     /// Connections that were still open or in their post-mortem when the sidecar stopped.
     pub cut_short: u64,
+    /// What became of the own window probes.
+    pub probes: ProbeCounters,
 }
 
 /// Drives one source and one engine.
@@ -68,6 +76,7 @@ pub struct Driver<S, C, K> {
     sink: K,
     engine: Engine,
     recorder: Option<Recorder>,
+    probes: Probes,
     drain: Duration,
     inputs: Vec<Input>,
     watched: HashSet<ConnectionId>,
@@ -93,6 +102,7 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
             sink,
             engine,
             recorder,
+            probes: Probes::default(),
             drain,
             inputs: Vec::new(),
             watched: HashSet::new(),
@@ -101,6 +111,13 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
             kept_house_at: Timestamp::default(),
             is_stopping: false,
         }
+    }
+
+    /// The same with someone who sends the own window probes that the engine asks for.
+    #[must_use]
+    pub fn with_prober(mut self, prober: Box<dyn Prober>) -> Self {
+        self.probes.prober = Some(prober);
+        self
     }
 
     /// Runs until `stop` gives something (or its sender is gone), then drains. A second message ends the drain.
@@ -120,7 +137,12 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
         if let Some(recorder) = self.recorder.take() {
             recorder.finish();
         }
-        result.map(|()| Report { source: self.source.counters(), closed: self.closed, cut_short })
+        result.map(|()| Report {
+            source: self.source.counters(),
+            closed: self.closed,
+            cut_short,
+            probes: self.probes.counters,
+        })
     }
 
     async fn watch(&mut self, stop: &mut mpsc::Receiver<()>) -> Result<(), SourceError> {
@@ -150,6 +172,8 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
     /// After the signal: no new connections, and until nothing is watched or time is up.
     async fn drain(&mut self, stop: &mut mpsc::Receiver<()>) -> Result<(), SourceError> {
         self.is_stopping = true;
+        // Whoever stops asks nobody any more.
+        self.engine.set_window_probes(None);
         let drain_ms = u64::try_from(self.drain.as_millis()).unwrap_or(u64::MAX);
         let deadline = self.clock.now().plus_ms(drain_ms);
         if !self.watched.is_empty() {
@@ -219,11 +243,24 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
                 self.engine.handle_timeout(now);
                 self.take_outputs();
             }
+            self.send_probes();
         }
         if now >= self.kept_house_at.plus_ms(HOUSEKEEPING_MS) {
             self.keep_house(now);
         }
         Ok(())
+    }
+
+    /// Sends what the engine asked for. What was sent is an input like any other.
+    fn send_probes(&mut self) {
+        while let Some(wanted) = self.probes.next() {
+            // Read before it leaves: its answer cannot be older.
+            let at = self.clock.now();
+            if self.probes.send(&wanted, at) {
+                self.inputs.push(Input::ProbeSent { connection: wanted.connection, at });
+            }
+        }
+        self.feed();
     }
 
     fn feed(&mut self) {
@@ -254,7 +291,11 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
     fn take_outputs(&mut self) {
         while let Some(output) = self.engine.poll() {
             let over = match &output {
-                Output::VerdictChanged(_) | Output::ProbeWanted(_) => None,
+                Output::VerdictChanged(_) => None,
+                Output::ProbeWanted(wanted) => {
+                    self.probes.want(*wanted);
+                    None
+                }
                 Output::Closing { connection, .. } => Some(*connection),
                 Output::Closed(record) => {
                     self.watched.remove(&record.connection);
@@ -276,6 +317,7 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
             recording_lost: self.recorder.as_ref().map_or(0, Recorder::lost),
             connections: self.watched.len(),
             engine: self.engine.counters(),
+            probes: self.probes.counters,
         };
         self.sink.housekeeping(&state);
     }

@@ -7,12 +7,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use ackbeat_liveness::{
-    Direction, Endpoints, Frame, FrameKind, Opened, Policy, Role, Seq, Snapshot, Synchronization, TcpState,
-    Transition, Upgrade,
+    Direction, Endpoints, Frame, FrameKind, Opened, Policy, ProbeWanted, Role, Seq, Snapshot,
+    Synchronization, TcpState, Transition, Upgrade, WindowProbes,
 };
 
 use super::clock::MonotonicClock;
 use super::*;
+use crate::probe::SendError;
 use crate::recording::replay::replay;
 use crate::recording::{FORMAT, Header, Reader};
 use crate::source::Mode;
@@ -46,6 +47,8 @@ enum Step {
     Pong(u32),
     /// The peer acknowledges up to here.
     Acknowledge(u32),
+    /// The host writes up to here, and the peer's window is closed.
+    WriteIntoClosedWindow(u32),
     HostCloses,
     PeerAcknowledgesFin,
     Lose(u64),
@@ -61,6 +64,7 @@ struct Script {
     acknowledged: u32,
     acknowledged_at: Timestamp,
     counters: SourceCounters,
+    is_window_closed: bool,
     is_announcing: bool,
     played: usize,
     /// Steps whose inputs the engine has.
@@ -80,24 +84,26 @@ impl Script {
             acknowledged: 1_000,
             acknowledged_at: MonotonicClock.now(),
             counters: SourceCounters::default(),
+            is_window_closed: false,
             is_announcing: true,
         }
     }
 
     fn snapshot(&self, connection: ConnectionId) -> Snapshot {
         let queued = self.written - self.acknowledged;
+        let in_flight = if self.is_window_closed { 0 } else { queued };
         Snapshot {
             connection,
             at: MonotonicClock.now(),
             state: self.state,
             write_seq: Some(Seq(self.written)),
-            snd_nxt: Some(Seq(self.written)),
+            snd_nxt: Some(Seq(self.acknowledged + in_flight)),
             snd_una: Some(Seq(self.acknowledged)),
-            snd_wnd_bytes: Some(65_535),
+            snd_wnd_bytes: Some(if self.is_window_closed { 0 } else { 65_535 }),
             rcv_nxt: Some(Seq(1)),
             copied_seq: Some(Seq(1)),
             send_queue_bytes: Some(queued),
-            unsent_bytes: Some(0),
+            unsent_bytes: Some(queued - in_flight),
             unread_bytes: Some(0),
             last_ack_at: Some(self.acknowledged_at),
             last_send_at: None,
@@ -109,7 +115,7 @@ impl Script {
             backoff: Some(0),
             retransmits: Some(0),
             probes_out: Some(0),
-            packets_out: Some(u32::from(queued > 0)),
+            packets_out: Some(u32::from(in_flight > 0)),
             total_retransmits: Some(0),
             retransmitting_since: None,
             socket_error: Some(0),
@@ -165,6 +171,11 @@ impl Script {
             Step::Acknowledge(seq) => {
                 self.acknowledged = seq;
                 self.acknowledged_at = now;
+            }
+            Step::WriteIntoClosedWindow(seq) => {
+                self.written = seq;
+                self.is_window_closed = true;
+                inputs.push(Input::Outstanding { connection: CONNECTION, at: now });
             }
             Step::HostCloses => self.transition(TcpState::FinWait1, inputs),
             Step::PeerAcknowledgesFin => {
@@ -391,6 +402,86 @@ async fn a_replay_decides_what_the_live_run_decided() {
     })
     .unwrap();
     assert_eq!(closed, 1);
+}
+
+/// Keeps what it is to send.
+#[derive(Clone, Default)]
+struct KeptProbes(Arc<Mutex<Vec<ProbeWanted>>>);
+
+impl Prober for KeptProbes {
+    fn send(&mut self, wanted: &ProbeWanted) -> Result<(), SendError> {
+        let mut kept = self.0.lock().unwrap();
+        kept.push(*wanted);
+        // The second one does not leave.
+        if kept.len() == 2 {
+            return Err(SendError::Refused(std::io::ErrorKind::WouldBlock.into()));
+        }
+        Ok(())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn own_window_probes_are_sent_recorded_and_counted() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("run.jsonl");
+    let header = Header {
+        ackbeat_recording: FORMAT,
+        version: "0.1.0".to_owned(),
+        mode: "ebpf".to_owned(),
+        policy: "default".to_owned(),
+        thresholds: policy(),
+        ticks: true,
+        began_at: MonotonicClock.now(),
+        began_unix_ns: 0,
+        segment: None,
+    };
+    let steps = [(5, Step::Open(CONNECTION)), (5, Step::WriteIntoClosedWindow(5_000))];
+    let fed = Arc::new(AtomicUsize::new(0));
+    let collected = Collected::default();
+    let (stop, stopped) = mpsc::channel(4);
+    let mut engine = Engine::new(policy());
+    engine.set_window_probes(Some(WindowProbes { interval_ms: 500, ..WindowProbes::default() }));
+    let kept = KeptProbes::default();
+    let driver = Driver::new(
+        Script::new(&steps, fed),
+        engine,
+        MonotonicClock,
+        collected.clone(),
+        Some(Recorder::begin(&path, 1 << 24, &header).unwrap()),
+        Duration::ZERO,
+    )
+    .with_prober(Box::new(kept.clone()));
+    let task = tokio::spawn(driver.run(stopped));
+    collected
+        .wait_for("the third probe", |outputs| {
+            outputs.iter().filter(|output| matches!(output, Output::ProbeWanted(_))).count() >= 3
+        })
+        .await;
+    let start = Instant::now();
+    while kept.0.lock().unwrap().len() < 3 {
+        assert!(start.elapsed() < DEADLINE, "the third probe was not sent");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    stop.send(()).await.unwrap();
+    let report = tokio::time::timeout(DEADLINE, task).await.unwrap().unwrap().unwrap();
+    let kept = kept.0.lock().unwrap().clone();
+    for probe in &kept {
+        assert_eq!((probe.seq, probe.ack), (Seq(999), Seq(1)), "just before what is acknowledged");
+        assert_eq!(probe.endpoints.peer_port, 40_001);
+    }
+    let probes = report.probes;
+    assert_eq!((probes.failed, probes.dropped), (1, 0));
+    assert_eq!(probes.sent + probes.failed, kept.len() as u64);
+
+    let recorded = std::fs::read_to_string(&path).unwrap();
+    let sent = recorded.lines().filter(|line| line.contains("\"probe_sent\"")).count();
+    assert_eq!(sent as u64, probes.sent, "what was not sent is not told");
+    let mut again = Vec::new();
+    let mut reader = Reader::open(&path).unwrap();
+    replay(&mut reader, policy(), |output| again.push(output.clone())).unwrap();
+    let mut live = collected.outputs();
+    live.retain(|output| !matches!(output, Output::ProbeWanted(_)));
+    assert_eq!(again, live);
 }
 
 #[tokio::test(flavor = "multi_thread")]

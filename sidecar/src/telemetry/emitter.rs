@@ -163,6 +163,21 @@ impl Sink for Telemetry {
                 "connections are not watched: there are too many at once"
             );
         }
+        let (probes, reported) = (&now.probes, &self.reported.probes);
+        if probes.failed > reported.failed
+            || probes.dropped > reported.dropped
+            || now.engine.probes_refused > self.reported.engine.probes_refused
+        {
+            warn!(
+                target: "ackbeat::loss",
+                sent = probes.sent,
+                failed = probes.failed,
+                stale = probes.stale,
+                dropped = probes.dropped,
+                refused = now.engine.probes_refused,
+                "own window probes were not sent; peers behind a closed window are judged by the kernel's own"
+            );
+        }
         if now.engine.late_ticks > self.reported.engine.late_ticks {
             info!(
                 target: "ackbeat::clock",
