@@ -12,3 +12,4 @@ mod relay;
 mod restart;
 mod scene;
 mod socket_statistics;
+mod window_probe;

@@ -57,6 +57,8 @@ pub struct StageOptions {
     pub block: Option<crate::mux::Block>,
     /// What the host does when a peer has finished writing.
     pub peer_fin: PeerFin,
+    /// Settings of the sidecar beyond those of every stage, as environment variables.
+    pub settings: &'static [(&'static str, &'static str)],
 }
 
 impl Default for StageOptions {
@@ -67,6 +69,7 @@ impl Default for StageOptions {
             send_buffer_bytes: None,
             block: None,
             peer_fin: PeerFin::Close,
+            settings: &[],
         }
     }
 }
@@ -153,9 +156,12 @@ impl Stage {
                 ..HostOptions::new(network.host_address(IpVersion::V4)).watching_only()
             },
         )?;
-        let sidecar_options = SidecarOptions::port(host.address().port())
+        let mut sidecar_options = SidecarOptions::port(host.address().port())
             .argument("--record", directory.join(RECORDING_FILE))
             .variable("ACKBEAT_RECORDING_MAX_BYTES", RECORDING_MAX_BYTES.to_string());
+        for (name, value) in options.settings {
+            sidecar_options = sidecar_options.variable(name, *value);
+        }
         let sidecar = Sidecar::start_program(ackbeat, &network.host, &sidecar_options)?;
         Ok(Self {
             row,

@@ -130,7 +130,7 @@ fn blackhole_while_idle(stage: &mut Stage) -> Result<()> {
 }
 
 /// The peer has stopped reading, its window is closed, and then the path is cut: only window probes are under way,
-/// and they come further and further apart.
+/// and they come further and further apart; in one variant ackbeat sends its own in between.
 pub(super) const BLACKHOLE_BEHIND_CLOSED_WINDOW: Row = Row {
     number: 23,
     title: "blackhole behind a closed window",
@@ -138,8 +138,11 @@ pub(super) const BLACKHOLE_BEHIND_CLOSED_WINDOW: Row = Row {
     expected: "unreachable late, or unknown with the evidence's age",
     allowed: &["alive", "congested", "stalled", "unreachable", "unknown"],
     wanted: &["unreachable", "unknown"],
-    variants: ONLY,
-    options: |_| StageOptions::default(),
+    variants: &[Variant { name: "kernel", value: 0.0 }, Variant { name: "own-probes", value: 1.0 }],
+    options: |variant| StageOptions {
+        settings: if variant.value > 0.0 { &[("ACKBEAT_PROBE_WINDOW", "true")] } else { &[] },
+        ..StageOptions::default()
+    },
     play: blackhole_behind_closed_window,
     about_s: 140,
     subjects: 10,
