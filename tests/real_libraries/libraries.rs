@@ -26,6 +26,8 @@ const KILL_DEADLINE: Duration = Duration::from_secs(60);
 const BUSY: Duration = Duration::from_secs(7);
 /// How long one reads nothing that every heartbeat here has patience with.
 const BRIEFLY_BUSY: Duration = Duration::from_millis(700);
+/// A timer this late makes another recording.
+const LATE: Duration = Duration::from_millis(100);
 const SMALL_BURST_BYTES: usize = 8_000_000;
 /// After the longest scenario: time for everybody to decide who has not.
 const AFTERWARDS: Duration = Duration::from_secs(4);
@@ -35,6 +37,9 @@ const AFTERWARDS: Duration = Duration::from_secs(4);
 enum Reports {
     /// Never: what it needs is on the wire and in the kernel.
     No,
+    /// Where the host's timer was late: a Ping that is queued behind a burst does not show when it was sent, and the
+    /// stand-in's own timer is on time.
+    IfLate,
     /// Where bytes wait in the host's own memory, of which the kernel knows nothing.
     OfBacklogs,
     /// Always: the heartbeat's packets are no frames of their own.
@@ -59,7 +64,7 @@ const LIBRARIES: [Library; 5] = [
     Library {
         heartbeat: Heartbeat::WsCounting,
         stand_in: "ws-2",
-        reports: Reports::No,
+        reports: Reports::IfLate,
         kills_busy: true,
         kills_pongless: true,
         kills_behind_backlog: true,
@@ -67,7 +72,7 @@ const LIBRARIES: [Library; 5] = [
     Library {
         heartbeat: Heartbeat::WsReadme { interval: INTERVAL },
         stand_in: "ws-readme:interval_ms=2000",
-        reports: Reports::No,
+        reports: Reports::IfLate,
         kills_busy: true,
         kills_pongless: true,
         kills_behind_backlog: true,
@@ -233,8 +238,12 @@ fn a_stand_in_kills_when_its_library_kills() -> Result<()> {
     sidecar.stop()?;
     let mut rows = Vec::new();
     for (library, host) in LIBRARIES.iter().zip(&hosts) {
-        let views = Views::of(&network, &recording, library, host)?;
-        for peer in peers.iter().filter(|peer| std::ptr::eq(peer.library, library)) {
+        let of_library: Vec<&Peer<'_>> =
+            peers.iter().filter(|peer| std::ptr::eq(peer.library, library)).collect();
+        let idle = of_library.iter().find(|peer| peer.scenario == Scenario::Idle);
+        let idle = &idle.context("every library has an idle peer")?.client;
+        let views = Views::of(&network, &recording, library, host, idle)?;
+        for peer in of_library {
             rows.push(views.row(&network, peer)?);
         }
     }
@@ -272,15 +281,37 @@ fn play(network: &Network, peers: &mut [Peer<'_>]) -> Result<()> {
     Ok(())
 }
 
+/// Whether two ticks of a host with a fixed interval were further from it than [`LATE`], as a peer shows that gets a
+/// Ping at each.
+fn was_late(host: &Host, idle_port: u16) -> bool {
+    let ticks: Vec<u64> = host.events.read(|events| {
+        let ping = |what: &HostAction| matches!(what, HostAction::Ping { .. });
+        let of_peer = events.iter().filter(|event| event.peer_port == idle_port && ping(&event.what));
+        of_peer.map(|event| event.at_ns).collect()
+    });
+    ticks.windows(2).any(|pair| match pair {
+        [earlier, later] => Duration::from_nanos(later - earlier).abs_diff(INTERVAL) > LATE,
+        _ => false,
+    })
+}
+
 /// Both views of a recording, for one library.
 struct Views {
     spec: Spec,
     recording: Judgements,
     with_reports: Judgements,
+    /// The host's timer was late at least once.
+    was_late: bool,
 }
 
 impl Views {
-    fn of(network: &Network, recording: &Path, library: &Library, host: &Host) -> Result<Self> {
+    fn of(
+        network: &Network,
+        recording: &Path,
+        library: &Library,
+        host: &Host,
+        idle: &Client,
+    ) -> Result<Self> {
         let spec: Spec = library.stand_in.parse()?;
         let stand_ins = [spec.clone()];
         let said = reports(network.client_address(IpVersion::V4), &host.events.all());
@@ -288,6 +319,7 @@ impl Views {
             spec,
             recording: Judgements::of(recording, &[], &stand_ins)?,
             with_reports: Judgements::of(recording, &said, &stand_ins)?,
+            was_late: was_late(host, idle.port()),
         })
     }
 
@@ -295,6 +327,7 @@ impl Views {
         let library = peer.library;
         let had_reports = match library.reports {
             Reports::No => false,
+            Reports::IfLate => self.was_late && peer.scenario.has_backlog(),
             Reports::OfBacklogs => peer.scenario.has_backlog(),
             Reports::Yes => true,
         };
