@@ -137,7 +137,10 @@ impl Stage {
         // Rows and variants of one seed must not share their random numbers.
         let mixed = seed
             ^ (u64::from(row.number) << 32)
-            ^ variant.name.bytes().fold(0, |sum, byte| sum * 131 + u64::from(byte));
+            ^ variant
+                .name
+                .bytes()
+                .fold(0_u64, |sum, byte| sum.wrapping_mul(131).wrapping_add(u64::from(byte)));
         let (network, relay) = match options.path {
             PathKind::Router => (Network::create()?, None),
             PathKind::Relay { round_trip, loss } => {
