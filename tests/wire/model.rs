@@ -2,7 +2,7 @@
 
 use ackbeat_abi::{Direction, Record};
 
-use crate::random::Random;
+use super::random::Random;
 
 /// A control frame that was written into a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,6 +15,7 @@ mod bpf_probe;
 mod build_command;
 mod console;
 mod demo_command;
+mod fuzz_command;
 mod lint_command;
 mod packages;
 mod process;
@@ -43,6 +44,8 @@ enum Task {
     Arena(arena_command::ArenaOptions),
     /// Run every test that this machine can run, and name what it could not run.
     Test(test_command::TestOptions),
+    /// Run made-up inputs through the engine, the detectors and every decoder; print cases and time.
+    Fuzz(fuzz_command::FuzzOptions),
     /// Check format, lints, licences, and the rules of this repository.
     Lint(lint_command::LintOptions),
 }
@@ -65,6 +68,7 @@ fn execute(task: Task) -> Result<ExitCode> {
         Task::Demo(options) => demo_command::execute(&workspace, &options).map(|()| ExitCode::SUCCESS),
         Task::Arena(options) => arena_command::execute(&workspace, &options),
         Task::Test(options) => test_command::execute(&workspace, &options),
+        Task::Fuzz(options) => fuzz_command::execute(&workspace, &options).map(|()| ExitCode::SUCCESS),
         Task::Lint(options) => lint_command::execute(&workspace, &options),
     }
 }

@@ -32,7 +32,8 @@ pub struct EngineCounters {
     pub inputs_unmatched: u64,
     /// Records that were lost on their way here ([`Input::RecordsLost`]).
     pub records_lost: u64,
-    /// Calls that came late by more than [`Policy::late_tick_ms`]; each opened new windows.
+    /// Calls that came late by more than [`Policy::late_tick_ms`]; each opened new windows, but for those before which
+    /// nothing was seen since the last one.
     pub late_ticks: u64,
     /// Own window probes that were asked for ([`Output::ProbeWanted`]).
     pub probes_wanted: u64,
@@ -93,6 +94,8 @@ pub struct Engine {
     reconcile_since: Option<Timestamp>,
     /// Start of the window in which absence is judged; a late tick moves it.
     window_opened_at: Timestamp,
+    /// Something was seen since then.
+    has_seen_since: bool,
     now: Timestamp,
     counters: EngineCounters,
     /// `None`: own window probes are not asked for.
@@ -124,6 +127,7 @@ impl Engine {
             last_pass_at: None,
             reconcile_since: None,
             window_opened_at: Timestamp::default(),
+            has_seen_since: true,
             now: Timestamp::default(),
             counters: EngineCounters::default(),
             window_probes: None,
@@ -162,6 +166,7 @@ impl Engine {
     pub fn handle_input(&mut self, input: Input) {
         let at = input.at();
         self.arrive(at);
+        self.has_seen_since = true;
         self.expire(at);
         match input {
             Input::Opened(opened) => self.on_opened(opened),
@@ -295,6 +300,11 @@ impl Engine {
             return;
         }
         self.counters.late_ticks = self.counters.late_ticks.saturating_add(1);
+        // A driver that is late again and again and tells nothing in between has nothing to tell: one window for it, or
+        // what is too old would stay young for ever.
+        if !core::mem::replace(&mut self.has_seen_since, false) {
+            return;
+        }
         self.window_opened_at = self.window_opened_at.max(at);
         let ids: alloc::vec::Vec<ConnectionId> = self.connections.keys().copied().collect();
         for id in ids {

@@ -31,7 +31,10 @@ pub(super) fn read(path: &Path) -> Result<Layer, ConfigError> {
 }
 
 /// Reads YAML text; `path` is for the message.
-pub(super) fn parse(text: &str, path: &Path) -> Result<Layer, ConfigError> {
+///
+/// # Errors
+/// [`ConfigError::File`] names the key or the place.
+pub fn parse(text: &str, path: &Path) -> Result<Layer, ConfigError> {
     // A file of comments alone is a document without a mapping.
     let empty =
         text.lines().map(str::trim).all(|line| line.is_empty() || line.starts_with('#') || line == "---");

@@ -21,10 +21,12 @@ use crate::{console, process};
 const BROWSER_TARGET: &str = "browser";
 /// The package whose test targets have ranks.
 const TESTS_PACKAGE: &str = "ackbeat-tests";
+/// Made-up inputs for everything that reads what others wrote; its tests are a short run.
+const FUZZING_PACKAGE: &str = "ackbeat-fuzzing";
 /// Packages without IO.
 const PURE_PACKAGES: [&str; 4] = ["ackbeat-abi", "ackbeat-wire", "ackbeat-liveness", "ackbeat-detectors"];
 /// Packages that the other ranks name one by one.
-const OTHER_PACKAGES: [&str; 4] = ["ackbeat", "ackbeat-ebpf", TESTS_PACKAGE, "xtask"];
+const OTHER_PACKAGES: [&str; 5] = ["ackbeat", "ackbeat-ebpf", TESTS_PACKAGE, FUZZING_PACKAGE, "xtask"];
 
 /// How much a group of tests needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -191,6 +193,7 @@ fn in_process(
         command.arg(part);
         commands.push((format!("ackbeat {part}"), command));
     }
+    commands.push((FUZZING_PACKAGE.to_owned(), cargo_test(workspace, FUZZING_PACKAGE)));
     let mut xtask = cargo_test(workspace, "xtask");
     xtask.arg("--bins");
     commands.push(("xtask".to_owned(), xtask));

@@ -393,14 +393,17 @@ fn time_alone_justifies_no_kill() {
     let mut world = websocket(Peer::Gone);
     world.ping(ID);
     world.run_ms(9_000);
-    for step in 1..=100 {
-        world.engine.handle_timeout(Timestamp::from_ms(world.now + step * 100));
+    let mut calls = 0;
+    while let Some(due) = world.engine.poll_timeout() {
+        calls += 1;
+        assert!(calls < 10, "a driver that only lets time pass comes to an end");
+        world.engine.handle_timeout(due);
         while let Some(output) = world.engine.poll() {
             world.outputs.push(output);
         }
     }
     assert_eq!(world.justifications(ID), []);
-    assert_ne!(world.verdicts(ID).last(), Some(&Verdict::Unreachable));
+    assert_eq!(world.verdicts(ID).last(), Some(&Verdict::Unknown));
 }
 
 /// The peer comes back after a kill was justified: verdict and justification turn at once, in one output.

@@ -25,6 +25,36 @@ fn failed(step: &'static str) -> impl Fn(std::io::Error) -> SourceError {
     }
 }
 
+/// Reads one part of a dump into `rows`, which take no more than `limit` of them. Gives whether the dump has ended.
+///
+/// # Errors
+/// [`SourceError`] if the bytes are no netlink messages, or say that the kernel refused.
+pub fn read_dump_part(part: &[u8], limit: usize, rows: &mut Vec<Row>) -> Result<bool, SourceError> {
+    let mut part = part;
+    while !part.is_empty() {
+        let message = NetlinkMessage::<SockDiagMessage>::deserialize(part)
+            .map_err(|error| SourceError { step: "decoding a sock_diag dump", cause: error.to_string() })?;
+        match message.payload {
+            NetlinkPayload::InnerMessage(SockDiagMessage::InetResponse(response)) => {
+                let room = limit.saturating_sub(rows.len());
+                rows.extend(Row::read(&response).into_iter().take(room));
+            }
+            NetlinkPayload::Done(_) => return Ok(true),
+            NetlinkPayload::Error(error) => {
+                return Err(failed("asking for a sock_diag dump")(error.to_io()));
+            }
+            _ => {}
+        }
+        // Messages are aligned to four bytes (netlink(7)).
+        let length = (message.header.length as usize).next_multiple_of(4);
+        if length == 0 {
+            break;
+        }
+        part = part.get(length..).unwrap_or_default();
+    }
+    Ok(false)
+}
+
 impl Netlink {
     pub(super) fn open() -> Result<Self, SourceError> {
         let mut socket = Socket::new(NETLINK_SOCK_DIAG).map_err(failed("opening a sock_diag socket"))?;
@@ -55,28 +85,9 @@ impl Netlink {
         loop {
             self.buffer.clear();
             let size = self.socket.recv(&mut self.buffer, 0).map_err(failed("reading a sock_diag dump"))?;
-            let mut part = self.buffer.get(..size).unwrap_or_default();
-            while !part.is_empty() {
-                let message = NetlinkMessage::<SockDiagMessage>::deserialize(part).map_err(|error| {
-                    SourceError { step: "decoding a sock_diag dump", cause: error.to_string() }
-                })?;
-                match message.payload {
-                    NetlinkPayload::InnerMessage(SockDiagMessage::InetResponse(response)) => {
-                        let room = limit.saturating_sub(rows.len());
-                        rows.extend(Row::read(&response).into_iter().take(room));
-                    }
-                    NetlinkPayload::Done(_) => return Ok(()),
-                    NetlinkPayload::Error(error) => {
-                        return Err(failed("asking for a sock_diag dump")(error.to_io()));
-                    }
-                    _ => {}
-                }
-                // Messages are aligned to four bytes (netlink(7)).
-                let length = (message.header.length as usize).next_multiple_of(4);
-                if length == 0 {
-                    break;
-                }
-                part = part.get(length..).unwrap_or_default();
+            let part = self.buffer.get(..size).unwrap_or_default();
+            if read_dump_part(part, limit, rows)? {
+                return Ok(());
             }
         }
     }
