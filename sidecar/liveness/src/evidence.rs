@@ -14,6 +14,10 @@ pub(crate) const JIFFY_SLACK_MS: u64 = 10;
 const SEGMENT_MIN_BYTES: u32 = 1_460;
 const SEGMENT_MAX_BYTES: u32 = 65_535;
 
+/// Timeouts that healed make a path lossy for this long. A lost segment is repaired without one as long as others get
+/// through; two timeouts within a minute say that a round trip fails by chance.
+const LOSSY_MEMORY_MS: u64 = 60_000;
+
 /// Raises a date; dates never go back.
 pub(crate) fn raise(date: &mut Option<Timestamp>, at: Timestamp) {
     if date.is_none_or(|known| at > known) {
@@ -113,6 +117,8 @@ pub(crate) struct Evidence {
     widest_window_bytes: u32,
     /// What was acknowledged when the application was last seen not to keep up, until it has read that far.
     behind_seq: Option<Seq>,
+    /// When the last two retransmission timeouts healed, the older one first.
+    healed_timeouts_at: [Option<Timestamp>; 2],
 }
 
 impl Evidence {
@@ -203,6 +209,10 @@ impl Evidence {
                 progress = u64::from(after.bytes_since(before));
                 raise(&mut self.ack_at, date(snapshot.last_ack_at));
                 raise(&mut self.hop_at, date(snapshot.last_ack_at));
+                // A fast retransmission does not count: it takes others that got through.
+                if earlier.retransmits.is_some_and(|count| count > 0) {
+                    self.healed_timeouts_at = [self.healed_timeouts_at[1], Some(snapshot.at)];
+                }
             }
             if sacked_between(earlier, snapshot) {
                 // How much is not known: one segment at least.
@@ -240,6 +250,14 @@ impl Evidence {
         }
         self.widest_window_bytes = self.widest_window_bytes.max(snapshot.snd_wnd_bytes.unwrap_or(0));
         self.snapshot = Some(snapshot.clone());
+    }
+
+    /// Whether the path was losing whole round trips by chance at `at`. There the next timeout may fail for the same
+    /// reason as the last ones, and each failure doubles the time to the next.
+    pub(crate) fn is_lossy(&self, at: Timestamp) -> bool {
+        self.healed_timeouts_at
+            .iter()
+            .all(|healed| healed.is_some_and(|healed| at.ms_since(healed) <= LOSSY_MEMORY_MS))
     }
 
     /// When anything last came from the peer.

@@ -96,7 +96,13 @@ impl Facts<'_> {
             return if self.preexisting { self.unknown() } else { self.alive() };
         };
         if let Some(since) = self.unanswered_since(snapshot) {
-            let justified_at = since.plus_ms(self.policy.unreachable_after_ms);
+            // Known by what the path was before: it does not become another while nothing is heard.
+            let after_ms = if self.evidence.is_lossy(since) {
+                self.policy.unreachable_after_ms.max(self.policy.lossy_unreachable_after_ms)
+            } else {
+                self.policy.unreachable_after_ms
+            };
+            let justified_at = since.plus_ms(after_ms);
             return Judgement {
                 kill_justified: self.counted_until(snapshot) >= justified_at,
                 turns_at: self.next_turn(&[justified_at], snapshot),

@@ -160,6 +160,12 @@ pub const SETTINGS: &[Setting] = &[
         "`unreachable` justifies a kill once nothing came for this long.",
     ),
     threshold(
+        "thresholds.lossy_unreachable_after_ms",
+        ValueKind::Milliseconds,
+        "The same where two retransmission timeouts healed within the last minute; never less than \
+         `thresholds.unreachable_after_ms`.",
+    ),
+    threshold(
         "thresholds.silent_after_ms",
         ValueKind::Milliseconds,
         "`silent` justifies a kill once the oldest unanswered Ping was acknowledged this long ago.",

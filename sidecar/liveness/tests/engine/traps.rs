@@ -312,6 +312,49 @@ fn unreachable_is_known_early_and_justified_late() {
     assert!(world.assessed(ID).kill_justified);
 }
 
+/// Where whole round trips were lost by chance and healed, the next long one may heal too: it is known early, and acted on
+/// much later.
+#[test]
+fn path_that_loses_by_chance_gets_more_time() {
+    let mut world = websocket(Peer::Healthy);
+    for _ in 0..2 {
+        world.socket(ID).peer = Peer::Gone;
+        world.ping(ID);
+        world.run_ms(3_000);
+        world.socket(ID).peer = Peer::Healthy;
+        world.run_ms(5_000);
+        assert_eq!(world.assessed(ID).verdict, Verdict::Alive);
+    }
+    world.socket(ID).peer = Peer::Gone;
+    world.ping(ID);
+    world.run_ms(30_000);
+    let assessed = world.assessed(ID);
+    assert_eq!((assessed.verdict, assessed.kill_justified), (Verdict::Unreachable, false));
+    world.run_ms(35_000);
+    assert!(world.assessed(ID).kill_justified);
+}
+
+/// What healed long ago says nothing about the path of today.
+#[test]
+fn path_is_lossy_for_a_minute_only() {
+    let mut world = websocket(Peer::Healthy);
+    for _ in 0..2 {
+        world.socket(ID).peer = Peer::Gone;
+        world.ping(ID);
+        world.run_ms(3_000);
+        world.socket(ID).peer = Peer::Healthy;
+        world.run_ms(5_000);
+    }
+    for _ in 0..35 {
+        world.ping(ID);
+        world.run_ms(2_000);
+    }
+    world.socket(ID).peer = Peer::Gone;
+    world.ping(ID);
+    world.run_ms(11_500);
+    assert!(world.assessed(ID).kill_justified);
+}
+
 /// A retransmission that the peer asked for itself, just before it was lost, is older than its last segment. The silence
 /// is counted in timeouts then, and a timeout that has just doubled takes nothing back.
 #[test]
