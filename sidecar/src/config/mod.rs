@@ -15,14 +15,10 @@ use std::time::Duration;
 use ackbeat_liveness::{Policy, WindowProbes};
 
 pub use environment::Environment;
-<<<<<<< HEAD
+pub use file::parse as parse_yaml;
 pub use layer::{
     ExportLayer, Layer, LogLayer, OutOfRange, ProbeLayer, RecordingLayer, ShutdownLayer, ThresholdsLayer,
 };
-=======
-pub use file::parse as parse_yaml;
-pub use layer::{ExportLayer, Layer, LogLayer, OutOfRange, RecordingLayer, ShutdownLayer, ThresholdsLayer};
->>>>>>> 4e7f26b (wip)
 
 use crate::source::Ports;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ackbeat_liveness::{
-    ConnectionId, Engine, Input, Output, Policy, Timestamp, VERDICT_HISTORY_MAX, Verdict,
+    ConnectionId, Engine, Input, Output, Policy, Timestamp, VERDICT_HISTORY_MAX, Verdict, WindowProbes,
 };
 
 use super::inputs::{self, Clock};
@@ -48,6 +48,7 @@ struct Heard {
     said: BTreeMap<ConnectionId, (Verdict, bool)>,
     closings: BTreeMap<ConnectionId, u64>,
     records: u64,
+    may_probe: bool,
 }
 
 impl Heard {
@@ -64,6 +65,9 @@ impl Heard {
                         before.is_none_or(|(verdict, _)| verdict == change.from),
                         "{change:?} after {before:?}"
                     );
+                }
+                Output::ProbeWanted(wanted) => {
+                    ensure!(self.may_probe, "{wanted:?} although no probes may be sent");
                 }
                 Output::Closing { connection, .. } => {
                     self.said.insert(connection, (Verdict::Closed, false));
@@ -100,6 +104,10 @@ fn run(bytes: &[u8]) -> Result<(), String> {
         clock.go_on(&mut draw);
         let before = engine.connections().count();
         match draw.below(16) {
+            0 if draw.is_odd() => {
+                heard.may_probe = draw.is_odd();
+                engine.set_window_probes(heard.may_probe.then(WindowProbes::default));
+            }
             0 => engine.set_policy(policy(&mut draw)),
             1 => {
                 latest = latest.max(clock.now);

@@ -180,7 +180,8 @@ pub(super) fn input(draw: &mut Draw<'_>, clock: &Clock) -> Input {
             forwarding_headers: Vec::new(),
         }),
         21 => Input::Outstanding { connection: connection(draw), at },
-        22 if draw.below(4) == 0 => Input::RecordsLost { at, count: draw.u64() },
+        22 if draw.is_odd() => Input::ProbeSent { connection: connection(draw), at },
+        22 if draw.is_odd() => Input::RecordsLost { at, count: draw.u64() },
         _ => Input::SamplingDone { began_at: clock.stamp(draw), at },
     }
 }
