@@ -113,6 +113,8 @@ pub(crate) struct Evidence {
     pub(crate) progress_mark_at: Option<Timestamp>,
     /// Progress since then, less than `min_progress_bytes`.
     unmarked_bytes: u64,
+    /// The kernel's count of unanswered retransmissions has passed 255 and begun anew.
+    has_retransmits_wrapped: bool,
     /// The widest window that the peer has shown.
     widest_window_bytes: u32,
     /// What was acknowledged when the application was last seen not to keep up, until it has read that far.
@@ -132,6 +134,15 @@ impl Evidence {
         if self.queued_since.is_none() {
             self.queued_since = Some(at);
         }
+    }
+
+    /// Unanswered retransmissions of the oldest segment, as of the last reading.
+    ///
+    /// The kernel counts them in a byte (`icsk_retransmits`) and goes on at 0 after 255. Where a router answers each with
+    /// an ICMP error, the timeout does not double (RFC 6069, `tcp_ld_RTO_revert()`), and that takes less than a minute.
+    pub(crate) fn retransmits(&self) -> Option<u32> {
+        let count = self.snapshot.as_ref()?.retransmits?;
+        Some(u32::from(count) + if self.has_retransmits_wrapped { 256 } else { 0 })
     }
 
     /// Payload of the peer passed on the wire.
@@ -203,6 +214,9 @@ impl Evidence {
                 Some(at) if at >= earlier.at && at <= snapshot.at => at,
                 _ => snapshot.at,
             };
+            // Only what is acknowledged sets the count back (`tcp_ack()`).
+            self.has_retransmits_wrapped = earlier.snd_una == snapshot.snd_una
+                && (self.has_retransmits_wrapped || earlier.retransmits > snapshot.retransmits);
             if let (Some(before), Some(after)) = (earlier.snd_una, snapshot.snd_una)
                 && after.after(before)
             {

@@ -67,7 +67,9 @@ impl Facts<'_> {
     pub(crate) fn decides_at(&self) -> Option<Timestamp> {
         let snapshot = self.evidence.snapshot.as_ref()?;
         let last_missing = self.policy.unreachable_retransmits.max(1) - 1;
-        if is_outstanding(snapshot) != Some(true) || snapshot.retransmits != Some(last_missing) {
+        if is_outstanding(snapshot) != Some(true)
+            || self.evidence.retransmits() != Some(u32::from(last_missing))
+        {
             return None;
         }
         let due = snapshot.last_send_at?.plus_ms(u64::from(snapshot.rto_ms?));
@@ -166,7 +168,7 @@ impl Facts<'_> {
         let heard_at = self.evidence.heard_at();
         let silent_since = self.absent_since(heard_at, self.evidence.queued_since?);
         let silence_ms = snapshot.at.ms_since(silent_since);
-        let is_retransmitting = snapshot.retransmits.is_some_and(|count| count >= enough)
+        let is_retransmitting = self.evidence.retransmits().is_some_and(|count| count >= u32::from(enough))
             && (matches!((heard_at, snapshot.retransmitting_since), (Some(heard), Some(since)) if heard < since)
                 || silence_ms >= snapshot.rto_ms.map_or(0, |rto_ms| unanswered_ms(rto_ms, enough)));
         // `icsk_probes_out` is set back by any ACK (`tcp_ack()`): so many of them are unanswered in a row.
@@ -178,7 +180,7 @@ impl Facts<'_> {
     /// Whether everything that the peer's kernel was asked so far is answered, or the question is young.
     fn is_hop_answering(&self, snapshot: &Snapshot) -> bool {
         self.is_fresh(self.evidence.heard_at(), snapshot)
-            || (snapshot.retransmits == Some(0) && snapshot.probes_out.is_some_and(|count| count <= 1))
+            || (self.evidence.retransmits() == Some(0) && snapshot.probes_out.is_some_and(|count| count <= 1))
     }
 
     /// The Ping was acknowledged longer than a Pong's budget ago.

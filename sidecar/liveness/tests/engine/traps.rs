@@ -374,6 +374,29 @@ fn unreachable_does_not_flicker_with_each_timeout() {
     assert!(!is_taken_back, "{verdicts:?}");
 }
 
+/// `icsk_retransmits` is one byte. Where a router answers each retransmission with an ICMP error, the timeout does not
+/// double, and the count begins anew within a minute: that takes nothing back.
+#[test]
+fn count_of_retransmissions_that_begins_anew_takes_nothing_back() {
+    let mut world = websocket(Peer::Gone);
+    world.ping(ID);
+    world.run_ms(3_200);
+    let verdicts = world.verdicts(ID);
+    assert_eq!(verdicts.last(), Some(&Verdict::Unreachable));
+    for count in [254, 255, 0, 1, 2] {
+        world.socket(ID).retransmits = count;
+        world.run_ms(400);
+        assert_eq!(world.verdicts(ID), verdicts, "count {count}");
+    }
+    // An ACK ends it, and the next count is a count again.
+    world.socket(ID).peer = Peer::Healthy;
+    world.run_ms(1_000);
+    world.socket(ID).peer = Peer::Gone;
+    world.ping(ID);
+    world.run_ms(1_000);
+    assert_ne!(world.assessed(ID).verdict, Verdict::Unreachable);
+}
+
 /// The kernel's third timeout is over at a moment that is known: it is looked at then, and not up to a whole sample
 /// interval later, whatever the phase of the samples. That costs a pass for the outage, not a finer grid.
 #[test]
