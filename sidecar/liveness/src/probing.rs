@@ -119,7 +119,8 @@ impl Probing {
     /// Sequence and acknowledgement number of a probe that is worth sending now; `None` if none is.
     pub(crate) fn wanted(&self, snapshot: &Snapshot, settings: WindowProbes) -> Option<(Seq, Seq)> {
         let (snd_una, rcv_nxt) = (snapshot.snd_una?, snapshot.rcv_nxt?);
-        // In flight, the retransmission timer asks.
+        // In flight, the retransmission timer asks. And a socket that its host has closed must run out: each answer would
+        // start its persist timer anew.
         let is_quiet = snapshot.packets_out == Some(0) && snapshot.snd_nxt == Some(snd_una);
         let is_open = matches!(snapshot.state, TcpState::Established | TcpState::CloseWait);
         if !is_open || !is_quiet || window_limits(snapshot) != Some(true) {

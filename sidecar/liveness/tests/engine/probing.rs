@@ -84,8 +84,8 @@ fn peer_that_only_does_not_read_stays_stalled() {
     assert_eq!(world.engine.counters().probes_sent, sent, "a window that is open needs none");
 }
 
-/// RFC 7323 section 3.2: a segment without a timestamp may be dropped. The kernel's own probes, which have one, are answered
-/// by then a minute apart.
+/// RFC 7323 section 3.2: a segment without a timestamp may be dropped. The kernel's own probes have one and are answered, but
+/// they come a minute apart by then.
 #[test]
 fn peer_that_never_answers_own_probes_is_not_accused_and_left_alone() {
     let mut world = World::new();
@@ -109,6 +109,17 @@ fn peer_that_stops_answering_own_probes_alone_is_accused_once_at_most() {
         world.verdicts(ID).into_iter().filter(|verdict| *verdict == Verdict::Unreachable).count();
     assert!(accusations <= 1, "{:?}", world.verdicts(ID));
     assert_eq!(world.assessed(ID).verdict, Verdict::Stalled, "it lives, and is not accused a second time");
+}
+
+/// Answers would keep the kernel from giving up a socket that nobody owns any more.
+#[test]
+fn socket_that_its_host_has_closed_is_never_probed() {
+    let mut world = stalled(allowed(World::new()));
+    world.close(ID);
+    let sent = world.engine.counters().probes_sent;
+    assert!(sent > 0);
+    world.run_ms(30_000);
+    assert_eq!(world.engine.counters().probes_sent, sent);
 }
 
 #[test]
