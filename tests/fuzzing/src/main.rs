@@ -45,7 +45,9 @@ fn main() -> ExitCode {
 fn execute(arguments: &Arguments) -> Result<bool> {
     let names: Vec<&str> = TARGETS.iter().map(|target| target.name).collect();
     if let Some(unknown) = arguments.target.iter().find(|name| !names.contains(&name.as_str())) {
-        bail!("no target `{unknown}`; there are {}", names.join(", "));
+        let all: Vec<String> =
+            TARGETS.iter().map(|target| format!("  {:<16} {}", target.name, target.about)).collect();
+        bail!("no target `{unknown}`; there are\n{}", all.join("\n"));
     }
     let is_chosen = |target: &&Target| {
         arguments.target.is_empty() || arguments.target.iter().any(|name| name == target.name)
