@@ -15,7 +15,8 @@ const SEGMENT_MIN_BYTES: u32 = 1_460;
 const SEGMENT_MAX_BYTES: u32 = 65_535;
 
 /// Timeouts that healed make a path lossy for this long. A lost segment is repaired without one as long as others get
-/// through; two timeouts within a minute say that a round trip fails by chance.
+/// through; three timeouts within a minute say that whole round trips fail by chance. A queue that overflows costs one
+/// now and then.
 const LOSSY_MEMORY_MS: u64 = 60_000;
 
 /// Raises a date; dates never go back.
@@ -119,8 +120,8 @@ pub(crate) struct Evidence {
     widest_window_bytes: u32,
     /// What was acknowledged when the application was last seen not to keep up, until it has read that far.
     behind_seq: Option<Seq>,
-    /// When the last two retransmission timeouts healed, the older one first.
-    healed_timeouts_at: [Option<Timestamp>; 2],
+    /// When the last three retransmission timeouts healed, the oldest one first.
+    healed_timeouts_at: [Option<Timestamp>; 3],
 }
 
 impl Evidence {
@@ -225,7 +226,8 @@ impl Evidence {
                 raise(&mut self.hop_at, date(snapshot.last_ack_at));
                 // A fast retransmission does not count: it takes others that got through.
                 if earlier.retransmits.is_some_and(|count| count > 0) {
-                    self.healed_timeouts_at = [self.healed_timeouts_at[1], Some(snapshot.at)];
+                    let [_, second, third] = self.healed_timeouts_at;
+                    self.healed_timeouts_at = [second, third, Some(snapshot.at)];
                 }
             }
             if sacked_between(earlier, snapshot) {

@@ -18,9 +18,9 @@ pub struct Policy {
     pub unreachable_floor_ms: u64,
     /// `unreachable` justifies a kill once nothing came for this long.
     pub unreachable_after_ms: u64,
-    /// The same on a path where two retransmission timeouts healed within the last minute; never less than
-    /// `unreachable_after`.
-    pub lossy_unreachable_after_ms: u64,
+    /// On a path where three retransmission timeouts healed within the last minute, `unreachable` and `silent` justify a
+    /// kill after this at the earliest.
+    pub lossy_after_ms: u64,
     /// `silent` justifies a kill once the oldest answered-by-nothing Ping was acknowledged this long ago.
     pub silent_after_ms: u64,
     /// `stalled` justifies a kill once the peer's application has shown no progress for this long.
@@ -54,7 +54,7 @@ impl Policy {
             unreachable_after_ms: 10_000,
             // At 20 % loss each way 15 s without an answer were seen by chance alone: six timeouts, each twice as long
             // as the one before.
-            lossy_unreachable_after_ms: 60_000,
+            lossy_after_ms: 60_000,
             // Four Pong budgets.
             silent_after_ms: 20_000,
             // A browser that is busy with 28 MB reads nothing for 7 s and is well again.
@@ -76,7 +76,7 @@ impl Policy {
         Self {
             pong_budget_ms: 3_000,
             unreachable_after_ms: 3_000,
-            lossy_unreachable_after_ms: 15_000,
+            lossy_after_ms: 15_000,
             silent_after_ms: 8_000,
             stalled_after_ms: 20_000,
             progress_window_ms: 15_000,

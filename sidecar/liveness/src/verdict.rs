@@ -98,13 +98,7 @@ impl Facts<'_> {
             return if self.preexisting { self.unknown() } else { self.alive() };
         };
         if let Some(since) = self.unanswered_since(snapshot) {
-            // Known by what the path was before: it does not become another while nothing is heard.
-            let after_ms = if self.evidence.is_lossy(since) {
-                self.policy.unreachable_after_ms.max(self.policy.lossy_unreachable_after_ms)
-            } else {
-                self.policy.unreachable_after_ms
-            };
-            let justified_at = since.plus_ms(after_ms);
+            let justified_at = since.plus_ms(self.bound_ms(self.policy.unreachable_after_ms, since));
             return Judgement {
                 kill_justified: self.counted_until(snapshot) >= justified_at,
                 turns_at: self.next_turn(&[justified_at], snapshot),
@@ -117,6 +111,12 @@ impl Facts<'_> {
             return self.judge_overdue_pong(acked_at, snapshot);
         }
         self.judge_progress(snapshot)
+    }
+
+    /// How long absence since `since` must last to justify a kill. What the path was before counts: it does not become
+    /// another while nothing is heard.
+    fn bound_ms(&self, clean_ms: u64, since: Timestamp) -> u64 {
+        if self.evidence.is_lossy(since) { clean_ms.max(self.policy.lossy_after_ms) } else { clean_ms }
     }
 
     /// Since when something is absent: since it was seen, or since it could be expected (`from`), or since the window was

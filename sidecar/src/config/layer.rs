@@ -163,7 +163,7 @@ thresholds! {
     unreachable_retransmits: u8 => 1..=255,
     unreachable_floor_ms: u64 => 0..=DAY_MS,
     unreachable_after_ms: u64 => 0..=DAY_MS,
-    lossy_unreachable_after_ms: u64 => 0..=DAY_MS,
+    lossy_after_ms: u64 => 0..=DAY_MS,
     silent_after_ms: u64 => 0..=DAY_MS,
     stalled_after_ms: u64 => 0..=DAY_MS,
     // As much as the largest receive window (RFC 7323 section 2.3).

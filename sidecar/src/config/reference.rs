@@ -160,10 +160,10 @@ pub const SETTINGS: &[Setting] = &[
         "`unreachable` justifies a kill once nothing came for this long.",
     ),
     threshold(
-        "thresholds.lossy_unreachable_after_ms",
+        "thresholds.lossy_after_ms",
         ValueKind::Milliseconds,
-        "The same where two retransmission timeouts healed within the last minute; never less than \
-         `thresholds.unreachable_after_ms`.",
+        "On a path where three retransmission timeouts healed within the last minute, `unreachable` and `silent` justify \
+         a kill after this at the earliest.",
     ),
     threshold(
         "thresholds.silent_after_ms",

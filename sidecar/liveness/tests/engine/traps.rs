@@ -317,7 +317,7 @@ fn unreachable_is_known_early_and_justified_late() {
 #[test]
 fn path_that_loses_by_chance_gets_more_time() {
     let mut world = websocket(Peer::Healthy);
-    for _ in 0..2 {
+    for _ in 0..3 {
         world.socket(ID).peer = Peer::Gone;
         world.ping(ID);
         world.run_ms(3_000);
@@ -338,7 +338,7 @@ fn path_that_loses_by_chance_gets_more_time() {
 #[test]
 fn path_is_lossy_for_a_minute_only() {
     let mut world = websocket(Peer::Healthy);
-    for _ in 0..2 {
+    for _ in 0..3 {
         world.socket(ID).peer = Peer::Gone;
         world.ping(ID);
         world.run_ms(3_000);

@@ -30,7 +30,7 @@ fn policy(draw: &mut Draw<'_>) -> Policy {
                 pong_budget_ms: ms(),
                 unreachable_floor_ms: ms(),
                 unreachable_after_ms: ms(),
-                lossy_unreachable_after_ms: ms(),
+                lossy_after_ms: ms(),
                 silent_after_ms: ms(),
                 stalled_after_ms: ms(),
                 min_progress_bytes: ms(),
