@@ -48,6 +48,8 @@ pub(crate) unsafe fn fill(into: *mut Snapshot, tcp: *const c_void, flow: &FlowKe
         (*into).total_retrans = read(tcp, Member::TotalRetrans) as u32;
         (*into).sk_err = read(tcp, Member::SkErr) as u32;
         (*into).sk_wmem_queued = read(tcp, Member::SkWmemQueued) as u32;
+        (*into).sk_err_soft = read(tcp, Member::SkErrSoft) as u32;
+        (*into).padding = 0;
         (*into).state = state;
         (*into).sk_shutdown = read(tcp, Member::SkShutdown) as u8;
         (*into).backoff = read(tcp, Member::Backoff) as u8;

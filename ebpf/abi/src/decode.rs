@@ -146,6 +146,8 @@ impl Reader<'_> {
             total_retrans: self.u32(),
             sk_err: self.u32(),
             sk_wmem_queued: self.u32(),
+            sk_err_soft: self.u32(),
+            padding: self.u32(),
             state: self.u8(),
             sk_shutdown: self.u8(),
             backoff: self.u8(),

@@ -16,7 +16,7 @@ pub use member::{MEMBER_COUNT, Member, MemberLocation};
 pub use names::*;
 
 /// Version of this contract. Userspace refuses an object that carries another one.
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 2;
 
 /// Longest payload of a control frame, in bytes (RFC 6455 section 5.5).
 pub const CONTROL_PAYLOAD_MAX_BYTES: usize = 125;
@@ -115,6 +115,11 @@ pub struct Snapshot {
     pub sk_err: u32,
     /// Bytes of memory queued for sending (`sk_wmem_queued`): payload and overhead.
     pub sk_wmem_queued: u32,
+    /// What the network last said against this path (`sk_err_soft`), a positive errno: an ICMP error, or no route. Any ACK
+    /// from the peer that acknowledges something sets it back to 0 (`tcp_ack()`).
+    pub sk_err_soft: u32,
+    /// Always zero.
+    pub padding: u32,
     /// State, a number of the kernel's `TCP_*` list (`include/net/tcp_states.h`).
     pub state: u8,
     /// `RCV_SHUTDOWN` (1) and `SEND_SHUTDOWN` (2).
@@ -269,8 +274,8 @@ pub const TCP_LISTEN: u8 = 10;
 const _: () = {
     assert!(size_of::<FlowKey>() == 40);
     assert!(size_of::<Header>() == 24);
-    assert!(size_of::<Snapshot>() == 168);
-    assert!(size_of::<Lifecycle>() == 24 + 16 + 16 + 168);
+    assert!(size_of::<Snapshot>() == 176);
+    assert!(size_of::<Lifecycle>() == 24 + 16 + 16 + 176);
     assert!(size_of::<Reset>() == 24 + 8 + 40);
     assert!(size_of::<Frame>() == 24 + 40 + 16 + 128);
     assert!(size_of::<Synchronization>() == 24 + 40 + 8);

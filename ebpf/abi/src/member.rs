@@ -122,10 +122,12 @@ members! {
     /// Local port, network order. Unlike [`Member::LocalPort`] it is still there when an accepted socket enters
     /// `CLOSE`: `tcp_set_state` gives the port back (`inet_put_port`) before it stores the state.
     LocalPortSent = 36, "tcp_sock", "inet_conn.icsk_inet.inet_sport";
+    /// `sk_err_soft`.
+    SkErrSoft = 37, "tcp_sock", "inet_conn.icsk_inet.sk.sk_err_soft";
 }
 
 /// Number of [`Member`]s.
-pub const MEMBER_COUNT: usize = 37;
+pub const MEMBER_COUNT: usize = 38;
 
 const _: () = {
     assert!(Member::ALL.len() == MEMBER_COUNT);

@@ -228,6 +228,12 @@ pub struct Snapshot {
     pub retransmitting_since: Option<Timestamp>,
     /// Pending error of the socket, a positive errno; 0 is none.
     pub socket_error: Option<u32>,
+    /// What the network last said against the path since something was last acknowledged (`sk_err_soft`), a positive errno;
+    /// 0 is nothing. `EHOSTUNREACH` (113) and `ENETUNREACH` (101) are ICMP errors of a router, or a route that is missing
+    /// here. It hints at why nothing comes; a router may be wrong for a while (RFC 9293 section 3.9.2.2), so it decides
+    /// nothing.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub soft_error: Option<u32>,
     /// `RCV_SHUTDOWN` (1) and `SEND_SHUTDOWN` (2).
     pub shutdown: Option<u8>,
     /// Bytes of memory queued for sending, payload and overhead.

@@ -141,6 +141,7 @@ fn reading(connection: ConnectionId, ms: u64, start: u32, written: u32, acked: u
         total_retransmits: Some(0),
         retransmitting_since: None,
         socket_error: Some(0),
+        soft_error: Some(0),
         shutdown: Some(0),
         queued_memory_bytes: None,
     }

@@ -119,6 +119,7 @@ impl Script {
             total_retransmits: Some(0),
             retransmitting_since: None,
             socket_error: Some(0),
+            soft_error: Some(0),
             shutdown: Some(0),
             queued_memory_bytes: None,
         }

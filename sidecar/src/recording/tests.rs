@@ -317,6 +317,7 @@ fn reading(connection: u64, ms: u64) -> Snapshot {
         total_retransmits: Some(0),
         retransmitting_since: None,
         socket_error: Some(0),
+        soft_error: Some(0),
         shutdown: Some(0),
         queued_memory_bytes: None,
     }

@@ -67,6 +67,9 @@ pub const TCP_RTO_MS: &str = "ackbeat.tcp.rto_ms";
 pub const TCP_BACKOFF: &str = "ackbeat.tcp.backoff";
 /// `ackbeat.tcp.retransmits`: unanswered retransmissions.
 pub const TCP_RETRANSMITS: &str = "ackbeat.tcp.retransmits";
+/// `ackbeat.tcp.soft_error`: what the network last said against the path since something was last acknowledged: `none`,
+/// `network_unreachable`, `host_unreachable`, `connection_refused` or `_OTHER`. An ICMP error, or a route that is missing.
+pub const TCP_SOFT_ERROR: &str = "ackbeat.tcp.soft_error";
 /// `ackbeat.tcp.bytes_acked`: acknowledged since the connection was made.
 pub const TCP_BYTES_ACKED: &str = "ackbeat.tcp.bytes_acked";
 /// `ackbeat.tcp.bytes_received`: received since the connection was made.
@@ -182,6 +185,7 @@ impl Attributes {
         self.count(TCP_RTO_MS, snapshot.rto_ms);
         self.count(TCP_BACKOFF, snapshot.backoff);
         self.count(TCP_RETRANSMITS, snapshot.retransmits);
+        self.known(TCP_SOFT_ERROR, snapshot.soft_error.map(soft_error));
         self.count(TCP_BYTES_ACKED, snapshot.bytes_acked);
         self.count(TCP_BYTES_RECEIVED, snapshot.bytes_received);
     }
@@ -230,7 +234,19 @@ pub fn false_kill(record: &CloseRecord) -> Option<bool> {
 // Linux numbers (`include/uapi/asm-generic/errno.h`); they are the same on every architecture that runs eBPF.
 const ENETUNREACH: u32 = 101;
 const ECONNRESET: u32 = 104;
+const ECONNREFUSED: u32 = 111;
 const EHOSTUNREACH: u32 = 113;
+
+/// The word for an errno of `icmp_err_convert` (net/ipv4/icmp.c), or of a route that is missing.
+const fn soft_error(errno: u32) -> &'static str {
+    match errno {
+        0 => "none",
+        ENETUNREACH => "network_unreachable",
+        EHOSTUNREACH => "host_unreachable",
+        ECONNREFUSED => "connection_refused",
+        _ => "_OTHER",
+    }
+}
 
 /// `error.type`: `heartbeat_timeout`, `timed_out`, `host_unreachable`, `connection_reset` or `_OTHER`; `None` for a
 /// clean close.

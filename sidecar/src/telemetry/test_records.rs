@@ -35,6 +35,7 @@ pub(crate) fn full_snapshot(at: Timestamp) -> Snapshot {
         total_retransmits: Some(4),
         retransmitting_since: None,
         socket_error: Some(0),
+        soft_error: Some(113),
         shutdown: Some(2),
         queued_memory_bytes: Some(9_000),
     }
@@ -65,6 +66,7 @@ pub(crate) fn empty_snapshot(at: Timestamp) -> Snapshot {
         packets_out: None,
         total_retransmits: None,
         socket_error: None,
+        soft_error: None,
         shutdown: None,
         queued_memory_bytes: None,
         ..full_snapshot(at)

@@ -213,6 +213,7 @@ const ATTRIBUTES: &[(&str, &str)] = &[
     ("ackbeat.tcp.rto_ms", "integer"),
     ("ackbeat.tcp.backoff", "integer"),
     ("ackbeat.tcp.retransmits", "integer"),
+    ("ackbeat.tcp.soft_error", "text"),
     ("ackbeat.tcp.bytes_acked", "integer"),
     ("ackbeat.tcp.bytes_received", "integer"),
     ("ackbeat.tcp.last_ack_age_ms", "integer"),

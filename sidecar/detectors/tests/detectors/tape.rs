@@ -73,6 +73,7 @@ pub(crate) fn reading(at: u64) -> Snapshot {
         total_retransmits: None,
         retransmitting_since: None,
         socket_error: None,
+        soft_error: None,
         shutdown: None,
         queued_memory_bytes: None,
     }

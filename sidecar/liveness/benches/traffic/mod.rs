@@ -94,6 +94,7 @@ fn sample(number: u64, at: Timestamp, acked: u32, in_flight: u32, unsent: u32, r
         total_retransmits: Some(0),
         retransmitting_since: None,
         socket_error: Some(0),
+        soft_error: Some(0),
         shutdown: Some(0),
         queued_memory_bytes: Some(in_flight * 2),
     }

@@ -359,7 +359,7 @@ prop_compose! {
             send_queue_bytes: queue, unsent_bytes: unsent, unread_bytes: unread, last_ack_at: ack, last_send_at: send,
             last_inbound_at: inbound, bytes_acked: acked, bytes_received: received, srtt_us: srtt, rto_ms: rto,
             backoff, retransmits, probes_out: probes, packets_out: packets, total_retransmits: total,
-            retransmitting_since: since, socket_error: error, shutdown, queued_memory_bytes: None,
+            retransmitting_since: since, socket_error: error, soft_error: error, shutdown, queued_memory_bytes: None,
         }
     }
 }

@@ -540,6 +540,7 @@ impl World {
             total_retransmits: Some(socket.total_retransmits),
             retransmitting_since: socket.retransmitting_since.map(Timestamp::from_ms),
             socket_error: Some(socket.error),
+            soft_error: Some(0),
             shutdown: Some(socket.shutdown),
             queued_memory_bytes: None,
         }

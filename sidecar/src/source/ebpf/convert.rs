@@ -208,6 +208,7 @@ pub fn snapshot(clock: JiffiesClock, found: &abi::Snapshot) -> Result<Snapshot, 
         retransmitting_since: (found.retransmitting_since_ns != 0)
             .then(|| Timestamp::from_ns(found.retransmitting_since_ns)),
         socket_error: when(found, Member::SkErr, found.sk_err),
+        soft_error: when(found, Member::SkErrSoft, found.sk_err_soft),
         shutdown: when(found, Member::SkShutdown, found.sk_shutdown),
         queued_memory_bytes: when(found, Member::SkWmemQueued, found.sk_wmem_queued),
     })

@@ -27,7 +27,10 @@ pub const MISSING_SIGNALS: &[(&str, &str)] = &[
     ("sequence numbers", "only their differences: what is queued, unsent, unread, acknowledged"),
     ("openings", "a connection is found by a pass after it opened: its start and its lifetime are unknown"),
     ("short connections", "what opens and closes between two passes is not seen"),
-    ("memory queued", "sk_wmem_queued, the pending error and the time of the first retransmission"),
+    (
+        "memory queued",
+        "sk_wmem_queued, the pending and the soft error, and the time of the first retransmission",
+    ),
 ];
 
 /// How often new connections are looked for.

@@ -107,6 +107,7 @@ impl Row {
             total_retransmits: info.total_retrans,
             retransmitting_since: None,
             socket_error: None,
+            soft_error: None,
             shutdown: self.shutdown,
             queued_memory_bytes: None,
         }

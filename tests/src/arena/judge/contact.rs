@@ -126,6 +126,7 @@ mod tests {
             total_retransmits: None,
             retransmitting_since: None,
             socket_error: None,
+            soft_error: None,
             shutdown: None,
             queued_memory_bytes: None,
         })
