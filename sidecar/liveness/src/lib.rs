@@ -16,7 +16,7 @@
 //! and one question for the driver: [`Engine::next_sample_at`], when a pass of the sampler is worth its cost.
 //!
 //! An event costs well below a microsecond and allocates nothing once a connection's memory has grown to its bounds
-//! (16 Pings, 8 Pongs, 64 verdict changes). A connection with a heartbeat takes 2.4 kB, its share of all tables included;
+//! (16 Pings, 8 Pongs, 64 verdict changes). A connection with a heartbeat takes 2.5 kB, its share of all tables included;
 //! one whose memory is full, with the largest Pings, 7 kB. `cargo bench -p ackbeat-liveness` and the test target
 //! `allocations` measure it: the bounds there are 3 kB and 8 kB.
 //!
