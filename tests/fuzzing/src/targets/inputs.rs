@@ -113,6 +113,7 @@ fn snapshot(draw: &mut Draw<'_>, clock: &Clock) -> Snapshot {
         total_retransmits: draw.usually(Draw::edgy_u32),
         retransmitting_since: draw.usually(|draw| clock.stamp(draw)),
         socket_error: draw.usually(|draw| draw.of(&[0, 32, 103, 104, 110, 113], 0)),
+        soft_error: draw.usually(|draw| draw.of(&[0, 101, 110, 113], 0)),
         shutdown: draw.usually(|draw| draw.below(4)),
         queued_memory_bytes: None,
     }
