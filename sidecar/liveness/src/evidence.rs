@@ -87,6 +87,13 @@ pub(crate) fn sacked_between(earlier: &Snapshot, later: &Snapshot) -> bool {
         && matches!((earlier.srtt_us, later.srtt_us), (Some(before), Some(after)) if before != after)
 }
 
+/// Whether bytes that lay unread in the host's receive queue at one reading lie there still at the next: the host has not
+/// read between them.
+fn unread_left_between(earlier: &Snapshot, later: &Snapshot) -> bool {
+    matches!((earlier.unread_bytes, later.unread_bytes), (Some(before), Some(after)) if before > 0 && after >= before)
+        && earlier.copied_seq == later.copied_seq
+}
+
 /// Whether something is written and not acknowledged; `None` where the kernel does not say.
 pub(crate) fn is_outstanding(snapshot: &Snapshot) -> Option<bool> {
     match (snapshot.send_queue_bytes, snapshot.packets_out) {
@@ -122,6 +129,8 @@ pub(crate) struct Evidence {
     behind_seq: Option<Seq>,
     /// When the last three retransmission timeouts healed, the oldest one first.
     healed_timeouts_at: [Option<Timestamp>; 3],
+    /// When what lay unread in the host's receive queue at one reading was last seen to lie there still at the next.
+    unread_left_at: Option<Timestamp>,
 }
 
 impl Evidence {
@@ -183,6 +192,12 @@ impl Evidence {
         }
     }
 
+    /// When the host last left unread what the peer has sent. Its window is not sampled; if it is closed, nothing more can
+    /// come from the peer than ACKs (RFC 9293 section 3.8.6.1).
+    pub(crate) const fn unread_left_at(&self) -> Option<Timestamp> {
+        self.unread_left_at
+    }
+
     /// Whether a window that was closing opened again between two readings: the application has read. Buffer tuning
     /// does not do that, it only widens a window that is as wide as it ever was.
     fn reopened_between(&self, earlier: &Snapshot, later: &Snapshot) -> bool {
@@ -229,6 +244,9 @@ impl Evidence {
                     let [_, second, third] = self.healed_timeouts_at;
                     self.healed_timeouts_at = [second, third, Some(snapshot.at)];
                 }
+            }
+            if unread_left_between(earlier, snapshot) {
+                self.unread_left_at = Some(snapshot.at);
             }
             if sacked_between(earlier, snapshot) {
                 // How much is not known: one segment at least.

@@ -213,8 +213,15 @@ impl Facts<'_> {
             // The Ping lies behind bytes that the application has not read yet.
             return self.stalled(acked_at, snapshot);
         }
-        let seen = self.evidence.inbound_at.max(self.evidence.drain_at);
-        let justified_at = self.absent_since(seen, acked_at).plus_ms(self.policy.silent_after_ms);
+        // A host that does not read closes its own window, and behind it the peer can write nothing, a Pong neither: its
+        // time begins when the host reads again.
+        let unread_left_at = self.evidence.unread_left_at();
+        if self.absent_ms(unread_left_at, acked_at, snapshot) <= self.policy.pong_budget_ms {
+            return self.unknown();
+        }
+        let seen = self.evidence.inbound_at.max(self.evidence.drain_at).max(unread_left_at);
+        let since = self.absent_since(seen, acked_at);
+        let justified_at = since.plus_ms(self.bound_ms(self.policy.silent_after_ms, since));
         Judgement {
             kill_justified: self.counted_until(snapshot) >= justified_at,
             turns_at: self.next_turn(&[justified_at], snapshot),

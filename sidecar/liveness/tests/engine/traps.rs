@@ -334,6 +334,56 @@ fn path_that_loses_by_chance_gets_more_time() {
     assert!(world.assessed(ID).kill_justified);
 }
 
+/// The same for a Pong, which may be lost with all of its repetitions.
+#[test]
+fn path_that_loses_by_chance_gives_a_pong_more_time_too() {
+    let mut world = websocket(Peer::Healthy);
+    for _ in 0..3 {
+        world.socket(ID).peer = Peer::Gone;
+        world.ping(ID);
+        world.run_ms(3_000);
+        world.socket(ID).peer = Peer::Healthy;
+        world.run_ms(5_000);
+    }
+    world.socket(ID).peer = Peer::Mute;
+    world.ping(ID);
+    world.run_ms(30_000);
+    let assessed = world.assessed(ID);
+    assert_eq!((assessed.verdict, assessed.kill_justified), (Verdict::Silent, false));
+    world.run_ms(35_000);
+    assert!(world.assessed(ID).kill_justified);
+}
+
+/// A host that reads nothing closes its own window, and then no Pong can be sent: the peer's kernel can only probe. Whoever
+/// cannot speak is not silent.
+#[test]
+fn peer_is_not_silent_behind_the_window_of_a_host_that_does_not_read() {
+    let mut world = websocket(Peer::Healthy);
+    world.socket(ID).paused = true;
+    world.peer_writes(ID, 400_000);
+    world.socket(ID).peer = Peer::Mute;
+    world.ping(ID);
+    for _ in 0..120 {
+        world.run_ms(1_000);
+        // The peer's window probes.
+        let now = world.now;
+        world.socket(ID).last_ack = now;
+        let assessed = world.assessed(ID);
+        assert!(!assessed.kill_justified, "{assessed:?}");
+        assert_ne!(assessed.verdict, Verdict::Silent);
+    }
+    // The host reads again, and the peer says nothing all the same: its time begins now.
+    let received = world.socket(ID).received;
+    world.socket(ID).copied = received;
+    world.run_ms(4_000);
+    assert_eq!(world.assessed(ID).verdict, Verdict::Unknown);
+    world.run_ms(2_000);
+    let assessed = world.assessed(ID);
+    assert_eq!((assessed.verdict, assessed.kill_justified), (Verdict::Silent, false));
+    world.run_ms(15_000);
+    assert!(world.assessed(ID).kill_justified);
+}
+
 /// What healed long ago says nothing about the path of today.
 #[test]
 fn path_is_lossy_for_a_minute_only() {
