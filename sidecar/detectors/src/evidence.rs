@@ -73,4 +73,7 @@ pub enum NotJudged {
         "the socket was idle and its kernel sent no keepalive probe, so nothing tells whether one would be answered"
     )]
     NotProbed,
+    /// Nothing was recorded of the connection for so long that its time was not played to the end: a stray date.
+    #[error("nothing was recorded of the connection for too long")]
+    NothingSeen,
 }

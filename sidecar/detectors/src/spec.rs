@@ -54,28 +54,6 @@ impl Spec {
         DEFINITIONS.iter().map(|definition| definition.name)
     }
 
-    /// Reads a list of specs: `ws-2,ws-2:interval_ms=30000,missed=3,phi`. An item with a `=` and without a `:` is a
-    /// parameter of the spec before it.
-    ///
-    /// # Errors
-    /// As for [`str::parse`]; also where the list names none.
-    pub fn parse_list(text: &str) -> Result<Vec<Self>, SpecError> {
-        let mut specs: Vec<String> = Vec::new();
-        for item in text.split(',').map(str::trim).filter(|item| !item.is_empty()) {
-            match specs.last_mut() {
-                Some(spec) if item.contains('=') && !item.contains(':') => {
-                    spec.push(if spec.contains(':') { ',' } else { ':' });
-                    spec.push_str(item);
-                }
-                _ => specs.push(item.to_owned()),
-            }
-        }
-        if specs.is_empty() {
-            return Err(SpecError::unknown_detector(text));
-        }
-        specs.iter().map(|spec| spec.parse()).collect()
-    }
-
     /// Its name, without parameters.
     #[must_use]
     pub const fn name(&self) -> &'static str {

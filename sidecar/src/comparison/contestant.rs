@@ -28,15 +28,21 @@ pub enum Contestant {
 /// A contestant that does not exist.
 #[derive(Debug, thiserror::Error)]
 pub enum ContestantError {
-    /// No detector and no policy has this name, or its parameters make no sense.
-    #[error("{name:?}: {cause}; there are: {known}")]
+    /// No detector and no policy has this name.
+    #[error("nobody is named {name:?}; there are: {known}")]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// Every name.
+        known: String,
+    },
+    /// The parameters of a detector make no sense.
+    #[error("{name:?}: {cause}")]
     Detector {
         /// What was asked for.
         name: String,
         /// Why it is none.
-        cause: String,
-        /// Every name.
-        known: String,
+        cause: SpecError,
     },
     /// A threshold of a policy is wrong.
     #[error("{name:?}: {cause}")]
@@ -77,7 +83,7 @@ impl Contestant {
             let is_parameter = piece.contains('=') && !piece.contains(':');
             match pieces.last_mut() {
                 Some(last) if is_parameter => {
-                    last.push(',');
+                    last.push(if last.contains(':') { ',' } else { ':' });
                     last.push_str(piece);
                 }
                 _ => pieces.push(piece.to_owned()),
@@ -114,10 +120,11 @@ impl FromStr for Contestant {
                 .map_err(|cause| ContestantError::Threshold { name: text.to_owned(), cause })?;
             return Ok(Self::Policy { name: policy_name(&policy), policy });
         }
-        text.parse().map(Self::Detector).map_err(|error: SpecError| ContestantError::Detector {
-            name: text.to_owned(),
-            cause: error.to_string(),
-            known: Self::known(),
+        text.parse().map(Self::Detector).map_err(|error: SpecError| match error {
+            SpecError::UnknownDetector { .. } => {
+                ContestantError::Unknown { name: text.to_owned(), known: Self::known() }
+            }
+            cause => ContestantError::Detector { name: text.to_owned(), cause },
         })
     }
 }

@@ -12,6 +12,10 @@ use super::{PeerReport, peer_of};
 /// sampler saw may be swapped by the length of a pass; so facts are put in order over this long.
 const ORDER_MS: u64 = 1_000;
 
+/// A detector is called so often in a row without a fact about its connection: for two days by one that ticks every 2 s.
+/// One stray date in a recording asks for thousands of millions of calls.
+const CALLS_MAX: u32 = 100_000;
+
 /// What one detector said.
 #[derive(Debug, Default)]
 pub(super) struct Word {
@@ -52,10 +56,23 @@ struct Running {
     /// `None` once it has decided, and where it lacks its facts.
     detector: Option<Box<dyn Detector>>,
     due: Option<Timestamp>,
+    /// Calls since the last fact.
+    calls: u32,
     word: Word,
 }
 
 impl Running {
+    /// Lets it know that time has passed, unless it was told of nothing else for too long.
+    fn pass(&mut self, at: Timestamp) {
+        self.calls += 1;
+        if self.calls > CALLS_MAX {
+            self.word = Word { not_judged: Some(NotJudged::NothingSeen), ..Word::default() };
+            self.detector = None;
+            return;
+        }
+        self.look(|detector| detector.on_timeout(at));
+    }
+
     /// Lets it look at something, and keeps what it decides.
     fn look(&mut self, at: impl FnOnce(&mut dyn Detector) -> Option<Kill>) {
         let Some(detector) = self.detector.as_deref_mut() else { return };
@@ -190,10 +207,13 @@ impl<'a> Lanes<'a> {
             .starts
             .iter()
             .map(|start| match start(opened, evidence) {
-                Ok(detector) => Running { detector: Some(detector), due: None, word: Word::default() },
+                Ok(detector) => {
+                    Running { detector: Some(detector), due: None, calls: 0, word: Word::default() }
+                }
                 Err(why) => Running {
                     detector: None,
                     due: None,
+                    calls: 0,
                     word: Word { not_judged: Some(why), ..Word::default() },
                 },
             })
@@ -209,6 +229,7 @@ impl<'a> Lanes<'a> {
     fn tell(&mut self, id: ConnectionId, fact: &Fact<'_>) {
         for index in 0..self.starts.len() {
             if let Some(running) = self.lanes.get_mut(&id).and_then(|lane| lane.running.get_mut(index)) {
+                running.calls = 0;
                 running.look(|detector| detector.on_fact(fact));
                 self.reschedule(id, index, None);
             }
@@ -221,7 +242,7 @@ impl<'a> Lanes<'a> {
             self.timeouts.remove(&(at, id, index));
             if let Some(running) = self.lanes.get_mut(&id).and_then(|lane| lane.running.get_mut(index)) {
                 running.due = None;
-                running.look(|detector| detector.on_timeout(at));
+                running.pass(at);
                 self.reschedule(id, index, Some(at));
             }
         }
@@ -333,7 +354,7 @@ mod tests {
         }
     }
 
-    fn run(every_ms: u64, kills_at_ms: u64, facts_ms: &[u64], end_ms: u64) -> (Vec<String>, Option<Kill>) {
+    fn run(every_ms: u64, kills_at_ms: u64, facts_ms: &[u64], end_ms: u64) -> (Vec<String>, Word) {
         let log = Rc::new(RefCell::new(Vec::new()));
         let start: Start<'_> = {
             let log = Rc::clone(&log);
@@ -366,28 +387,36 @@ mod tests {
         }
         lanes.pass(Timestamp::from_ms(end_ms));
         let (mut said, _) = lanes.finish();
-        let kill = said.remove(&connection).unwrap().remove(0).kill;
+        let word = said.remove(&connection).unwrap().remove(0);
         let log = log.borrow().clone();
-        (log, kill)
+        (log, word)
     }
 
     #[test]
     fn facts_and_time_come_in_order() {
         // Two lines are swapped, as a pass of the sampler and the ring may swap them.
-        let (log, kill) = run(1_000, 9_999, &[500, 1_500, 1_400, 2_000], 3_000);
+        let (log, word) = run(1_000, 9_999, &[500, 1_500, 1_400, 2_000], 3_000);
         assert_eq!(
             log,
             ["fact 500", "time 1000", "fact 1400", "fact 1500", "fact 2000", "time 2000", "time 3000"],
             "at the same moment what was seen comes before the time"
         );
-        assert_eq!(kill, None);
+        assert_eq!(word.kill, None);
     }
 
     #[test]
     fn time_passes_where_nothing_is_recorded_and_ends_with_a_kill() {
-        let (log, kill) = run(1_000, 4_000, &[], 60_000);
+        let (log, word) = run(1_000, 4_000, &[], 60_000);
         assert_eq!(log, ["time 1000", "time 2000", "time 3000", "time 4000"]);
-        assert_eq!(kill.unwrap().at, Timestamp::from_ms(4_000));
+        assert_eq!(word.kill.unwrap().at, Timestamp::from_ms(4_000));
+    }
+
+    /// A damaged line's date may be centuries away.
+    #[test]
+    fn a_stray_date_has_an_end() {
+        let (log, word) = run(1_000, u64::MAX, &[1_500, u64::MAX / 2_000_000], 0);
+        assert!(log.len() < 2 * CALLS_MAX as usize, "{} calls", log.len());
+        assert_eq!((word.kill, word.not_judged), (None, Some(NotJudged::NothingSeen)));
     }
 
     #[test]

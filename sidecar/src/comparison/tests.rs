@@ -334,6 +334,8 @@ fn names_are_those_that_exist() {
         ]
     );
     assert_eq!(names("ackbeat:silent_after_ms=20000"), ["ackbeat"], "the default's own");
+    assert_eq!(names("ws-2, missed=3,phi"), ["ws-2:missed=3", "phi"], "a comma goes on with the parameters");
+    assert_eq!(names("ackbeat,silent_after=30s"), ["ackbeat:silent_after_ms=30000"]);
     assert!(names("all").len() > 12);
     for name in names("all") {
         assert_eq!(name.parse::<Contestant>().unwrap().name(), name);
@@ -344,6 +346,7 @@ fn names_are_those_that_exist() {
         ("ws-2:patience=3", "interval_ms"),
         ("ackbeat:patience=3", "silent_after_ms"),
         ("ackbeat:silent_after=never", "never"),
+        ("missed=3", "ackbeat-fast"),
     ] {
         let message = Contestant::list(list).unwrap_err().to_string();
         assert!(message.contains(named), "{list}: {message}");

@@ -146,6 +146,11 @@ impl Reader {
                 }
                 continue;
             };
+            if text.starts_with(b"{\"ackbeat_recording\"") {
+                return Err(self.bad(
+                    "another recording begins here: name the files one by one (FILE.1 FILE) instead of joining them",
+                ));
+            }
             let is_carried = text.starts_with(b"{\"carried\"");
             if is_carried && self.is_continuing {
                 continue;

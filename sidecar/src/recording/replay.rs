@@ -40,7 +40,8 @@ impl Summary {
     pub fn count(&mut self, line: &Line) {
         match line {
             Line::Input(_) => self.inputs += 1,
-            Line::Gap(count) => self.missing += count,
+            // A damaged line may say anything.
+            Line::Gap(count) => self.missing = self.missing.saturating_add(*count),
             Line::Tick(_) | Line::ShutDown(_) => {}
         }
     }

@@ -44,6 +44,21 @@ fn header_line() -> String {
 }
 
 #[test]
+fn files_that_were_joined_are_refused_with_the_way_out() {
+    let error = read(&format!("{0}{0}", header_line())).unwrap_err().to_string();
+    assert!(error.contains("line 2") && error.contains("name the files one by one"), "{error}");
+}
+
+#[test]
+fn a_gap_that_was_damaged_overflows_nothing() {
+    let mut summary = replay::Summary::default();
+    for _ in 0..2 {
+        summary.count(&Line::Gap(u64::MAX));
+    }
+    assert_eq!(summary.missing, u64::MAX);
+}
+
+#[test]
 fn what_is_recorded_is_what_is_read() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("night.jsonl");

@@ -62,11 +62,3 @@ fn what_is_unknown_is_named_with_what_there_is() {
     assert!(matches!("ws-2:".parse::<Spec>(), Err(SpecError::NotAParameter { .. })));
     assert!(matches!("".parse::<Spec>(), Err(SpecError::UnknownDetector { .. })));
 }
-
-#[test]
-fn a_list_keeps_parameters_with_their_detector() {
-    let list = Spec::parse_list("ws-2, ws-2:interval_ms=30000,missed=3,phi").unwrap();
-    let names: Vec<String> = list.iter().map(ToString::to_string).collect();
-    assert_eq!(names, ["ws-2", "ws-2:interval_ms=30000,missed=3", "phi"]);
-    assert!(Spec::parse_list("").is_err() && Spec::parse_list("missed=3").is_err());
-}
