@@ -26,13 +26,20 @@ pub(crate) struct FuzzOptions {
     replay: Option<PathBuf>,
 }
 
-/// Builds the harness with optimisations and runs it.
+/// Builds the harness with optimisations and checked arithmetic, and runs it.
 ///
 /// # Errors
 /// It did not build, or a case failed; what failed and how to run it again is on the terminal.
 pub(crate) fn execute(workspace: &Workspace, options: &FuzzOptions) -> Result<()> {
     let mut command = process::command(process::cargo());
-    command.current_dir(&workspace.root).args(["run", "--release", "--package", "ackbeat-fuzzing", "--"]);
+    command.current_dir(&workspace.root).args([
+        "run",
+        "--profile",
+        "fuzz",
+        "--package",
+        "ackbeat-fuzzing",
+        "--",
+    ]);
     command.arg("--seconds").arg(options.seconds.to_string());
     command.arg("--seed").arg(options.seed.to_string());
     command.arg("--failures").arg(workspace.target.join("fuzz-failures"));

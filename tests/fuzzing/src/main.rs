@@ -56,11 +56,12 @@ fn execute(arguments: &Arguments) -> Result<bool> {
     if let Some(path) = &arguments.replay {
         let [target] = chosen.as_slice() else { bail!("--replay needs exactly one --target") };
         let bytes = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
-        match run_case(target, &bytes) {
+        let result = run_case(target, &bytes);
+        match &result {
             Ok(_) => println!("{}: nothing is wrong with {}", target.name, path.display()),
             Err(message) => println!("{}: {message}", target.name),
         }
-        return Ok(true);
+        return Ok(result.is_ok());
     }
 
     let share = Duration::from_secs(arguments.seconds) / u32::try_from(chosen.len().max(1)).unwrap_or(1);

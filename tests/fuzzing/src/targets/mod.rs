@@ -2,6 +2,7 @@
 
 use fastrand::Rng;
 
+mod comparisons;
 mod detector_lists;
 mod detectors;
 mod engine;
@@ -35,6 +36,7 @@ pub const TARGETS: &[Target] = &[
     wire_stream::TARGET,
     wire_model::TARGET,
     recordings::TARGET,
+    comparisons::TARGET,
     settings::TARGET,
     detector_lists::TARGET,
     sock_diag::TARGET,

@@ -35,7 +35,7 @@ const PIECES: &[&[u8]] = &[
     b"\n",
 ];
 
-fn generate(rng: &mut Rng) -> Vec<u8> {
+pub(super) fn generate(rng: &mut Rng) -> Vec<u8> {
     let header = Header {
         ackbeat_recording: FORMAT,
         version: "0".into(),
