@@ -22,13 +22,16 @@ pub struct Namespace {
     file: File,
 }
 
-/// Start time of a process in clock ticks since boot (field 22 of `/proc/<pid>/stat`): tells a process from a later
+/// Start time of a process that runs, in clock ticks since boot (field 22 of `/proc/<pid>/stat`): tells a process from a later
 /// one with the same id.
 fn start_time_ticks(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The command name may hold spaces and parentheses; it ends at the last one.
     let (_, fields) = stat.rsplit_once(')')?;
-    fields.split_whitespace().nth(19)?.parse().ok()
+    let mut fields = fields.split_whitespace();
+    // A process that has ended has its id until its parent asks, which a container's first process may never do.
+    let is_over = matches!(fields.next()?, "Z" | "X");
+    fields.nth(18)?.parse().ok().filter(|_| !is_over)
 }
 
 /// The process that made the namespace `name`, if the name is one of ours.
@@ -190,5 +193,23 @@ pub fn spawn_thread(
 impl Drop for Namespace {
     fn drop(&mut self) {
         remove(&self.name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_has_ended_is_no_maker_any_more() {
+        assert!(start_time_ticks(std::process::id()).is_some());
+        let mut child = std::process::Command::new("true").spawn().expect("true is there");
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while start_time_ticks(child.id()).is_some() && std::time::Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+        assert!(Path::new(&format!("/proc/{}", child.id())).exists(), "nobody has asked for it yet");
+        assert_eq!(start_time_ticks(child.id()), None);
+        child.wait().expect("it was started");
     }
 }

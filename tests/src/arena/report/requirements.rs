@@ -1,10 +1,11 @@
 //! What must be true of a set of runs, in one place.
 
+use ackbeat_liveness::Policy;
 use serde::{Deserialize, Serialize};
 
 use super::result::{GONE_ROWS, outcomes};
 use crate::arena::judge::statistics::Durations;
-use crate::arena::judge::{Close, DEFAULT_POLICY, JudgedStage, Outcome};
+use crate::arena::judge::{Close, DEFAULT_POLICY, Detection, FAST_POLICY, JudgedStage, Outcome};
 
 /// A statement about a set of runs, and whether it holds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -41,6 +42,9 @@ const LOSSY_ROWS: [u8; 2] = [18, 34];
 const BOUND_LAN_MS: f64 = 2_000.0;
 const BOUND_80_MS: f64 = 3_000.0;
 const BOUND_200_MS: f64 = 4_000.0;
+/// What a kill may be justified later than its policy says: the segment may have left a round trip before the last sign of
+/// life.
+const BOUND_SLACK_MS: f64 = 1_000.0;
 /// Share of the closes of rows 26 and 27 whose reason must be right.
 const RIGHT_REASON_SHARE: f64 = 0.99;
 
@@ -76,6 +80,11 @@ pub fn check(stages: &[JudgedStage]) -> Vec<Checked> {
     ];
     for (name, bound_ms) in [("LAN", BOUND_LAN_MS), ("80 ms", BOUND_80_MS), ("200 ms", BOUND_200_MS)] {
         checks.push(bound(stages, name, bound_ms));
+    }
+    for (contestant, name, policy) in
+        [(DEFAULT_POLICY, "default", Policy::default_policy()), (FAST_POLICY, "fast", Policy::fast_policy())]
+    {
+        checks.push(kill_bound(stages, contestant, name, &policy));
     }
     checks.push(right_reasons(stages));
     checks.retain(|checked| checked.runs > 0);
@@ -151,41 +160,65 @@ fn path_of(variant: &str) -> &'static str {
 
 /// Whether `unreachable` comes within a bound after the first segment that stays unanswered.
 fn bound(stages: &[JudgedStage], path: &str, bound_ms: f64) -> Checked {
-    let of_path: Vec<&Outcome> = outcomes(stages)
-        .filter(|outcome| {
-            let is_delayed = outcome.row == 24;
-            GONE_ROWS.contains(&outcome.row)
-                && outcome.contestant == DEFAULT_POLICY
-                && outcome.was_gone
-                && (if is_delayed { path_of(&outcome.variant) } else { "LAN" }) == path
-        })
-        .collect();
+    let of_path = gone(stages, DEFAULT_POLICY)
+        .filter(|outcome| (if outcome.row == 24 { path_of(&outcome.variant) } else { "LAN" }) == path);
+    within(
+        format!(
+            "`default` says unreachable within {:.1} s of the first unanswered segment at p99 ({path}; rows 20 to 22, 24, 25)",
+            bound_ms / 1_000.0
+        ),
+        &of_path.map(|outcome| (outcome, outcome.unreachable_detection)).collect::<Vec<_>>(),
+        bound_ms,
+    )
+}
+
+/// Whether a kill is justified when the policy says so.
+fn kill_bound(stages: &[JudgedStage], contestant: &str, name: &str, policy: &Policy) -> Checked {
+    #[expect(clippy::cast_precision_loss, reason = "a threshold is a day at most")]
+    let bound_ms = policy.unreachable_after_ms as f64 + BOUND_SLACK_MS;
+    within(
+        format!(
+            "`{name}` justifies a kill within {:.1} s of the first unanswered segment at p99: `unreachable_after_ms` and \
+             {:.1} s (rows 20 to 22, 24, 25)",
+            bound_ms / 1_000.0,
+            BOUND_SLACK_MS / 1_000.0
+        ),
+        &gone(stages, contestant).map(|outcome| (outcome, outcome.kill_detection)).collect::<Vec<_>>(),
+        bound_ms,
+    )
+}
+
+/// Outcomes of peers that were gone.
+fn gone<'a>(stages: &'a [JudgedStage], contestant: &'a str) -> impl Iterator<Item = &'a Outcome> {
+    outcomes(stages).filter(move |outcome| {
+        GONE_ROWS.contains(&outcome.row) && outcome.contestant == contestant && outcome.was_gone
+    })
+}
+
+fn within(statement: String, detections: &[(&Outcome, Option<Detection>)], bound_ms: f64) -> Checked {
     let mut violations = Vec::new();
     let mut seen = Vec::new();
-    for outcome in &of_path {
-        match outcome.unreachable_detection {
-            None => violations.push(format!("{}: never said", name(outcome))),
-            Some(detection) => match detection.from_unanswered_ms {
-                None => violations.push(format!("{}: no unanswered segment is recorded", name(outcome))),
-                Some(ms) => seen.push(Some(ms)),
-            },
+    let mut late = Vec::new();
+    for (outcome, detection) in detections {
+        match detection.map(|detection| detection.from_unanswered_ms) {
+            None => violations.push(format!("{}: never", name(outcome))),
+            Some(None) => violations.push(format!("{}: no unanswered segment is recorded", name(outcome))),
+            Some(Some(ms)) => {
+                seen.push(Some(ms));
+                if ms > bound_ms {
+                    late.push(format!("{}: {ms:.0} ms", name(outcome)));
+                }
+            }
         }
     }
     let summed = Durations::of(&seen);
     if let Some(p99_ms) = summed.and_then(|summed| summed.p99_ms).filter(|p99_ms| *p99_ms > bound_ms) {
         violations.push(format!("p99 is {p99_ms:.0} ms"));
-        let late = of_path.iter().filter_map(|outcome| {
-            let ms = outcome.unreachable_detection?.from_unanswered_ms?;
-            (ms > bound_ms).then(|| format!("{}: {ms:.0} ms", name(outcome)))
-        });
-        violations.extend(late);
+        violations.append(&mut late);
     }
     shorten(Checked {
-        statement: format!(
-            "`default` says unreachable within {:.1} s of the first unanswered segment at p99 ({path}; rows 20 to 22, 24, 25)",
-            bound_ms / 1_000.0
-        ),
-        runs: of_path.len() as u64,
+        statement,
+        runs: detections.len() as u64,
         violations,
         seen: summed.map(|summed| {
             let ms =
@@ -305,14 +338,31 @@ mod tests {
         let said = |ms| Outcome {
             was_gone: true,
             unreachable_detection: Some(Detection { from_gone_ms: ms, from_unanswered_ms: Some(ms) }),
+            kill_detection: Some(Detection { from_gone_ms: 10_000.0, from_unanswered_ms: Some(10_000.0) }),
             ..outcome(20, DEFAULT_POLICY)
         };
         assert!(violations(vec![said(1_900.0)], Vec::new()).is_empty());
         assert_eq!(violations(vec![said(2_100.0)], Vec::new()).len(), 2);
         let delayed = Outcome { row: 24, variant: "80 ms".to_owned(), ..said(2_900.0) };
         assert!(violations(vec![delayed], Vec::new()).is_empty());
-        let never = Outcome { was_gone: true, ..outcome(20, DEFAULT_POLICY) };
-        assert_eq!(violations(vec![never], Vec::new()), ["row 20 seed 1 peer-1: never said"]);
+        let never = Outcome { unreachable_detection: None, ..said(0.0) };
+        assert_eq!(violations(vec![never], Vec::new()), ["row 20 seed 1 peer-1: never"]);
+    }
+
+    #[test]
+    fn a_kill_that_is_justified_later_than_its_policy_says_is_a_violation() {
+        let justified = |ms: Option<f64>| Outcome {
+            was_gone: true,
+            unreachable_detection: Some(Detection {
+                from_gone_ms: 1_700.0,
+                from_unanswered_ms: Some(1_700.0),
+            }),
+            kill_detection: ms.map(|ms| Detection { from_gone_ms: ms, from_unanswered_ms: Some(ms) }),
+            ..outcome(20, DEFAULT_POLICY)
+        };
+        assert!(violations(vec![justified(Some(10_200.0))], Vec::new()).is_empty());
+        assert_eq!(violations(vec![justified(Some(12_000.0))], Vec::new()).len(), 2);
+        assert_eq!(violations(vec![justified(None)], Vec::new()), ["row 20 seed 1 peer-1: never"]);
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! Where a stage's files are, and whether they are complete.
 
+use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 
 use ackbeat::recording::Reader;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
 use super::plan::Job;
@@ -12,6 +13,8 @@ use crate::arena::truth::Truth;
 
 /// The file that is written last: the stage was played to its end.
 const PLAYED_FILE: &str = "played.json";
+/// Held by who plays the set.
+const LOCK_FILE: &str = "arena.lock";
 /// What the stage printed.
 const LOG_FILE: &str = "stage.log";
 
@@ -24,6 +27,24 @@ pub struct Played {
     pub is_quick: bool,
     /// For so long.
     pub seconds: f64,
+}
+
+/// Keeps others from playing in the set's folder, until the file is dropped or the process ends in any way.
+///
+/// # Errors
+/// If somebody plays in it, or it cannot be written.
+pub fn lock(out: &Path) -> Result<File> {
+    let path = out.join(LOCK_FILE);
+    let file = File::create(&path).with_context(|| format!("making {} failed", path.display()))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => {
+            bail!("another arena plays in {}: wait for its end, or name another folder", out.display())
+        }
+        Err(TryLockError::Error(error)) => {
+            Err(error).with_context(|| format!("locking {} failed", path.display()))
+        }
+    }
 }
 
 /// The folder of a job below the set's.
@@ -106,4 +127,20 @@ pub fn stage_folders(out: &Path) -> Result<Vec<PathBuf>> {
     }
     found.sort();
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two would remove each other's stages, and keep the truth of one beside the recording of the other.
+    #[test]
+    fn a_set_is_played_by_one_at_a_time() {
+        let out = tempfile::tempdir().expect("a folder");
+        let held = lock(out.path()).expect("nobody plays");
+        let error = lock(out.path()).expect_err("somebody plays").to_string();
+        assert!(error.contains("another arena"), "{error}");
+        drop(held);
+        lock(out.path()).expect("nobody plays any more");
+    }
 }

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use ackbeat::comparison::Contestant;
 use anyhow::{Context, Result, anyhow};
 
-pub use folder::{Played, stage_folders};
+pub use folder::{Played, lock, stage_folders};
 pub use plan::{Job, Seeds, plan, rows_of};
 pub use pool::{Ended, play_all};
 
@@ -60,7 +60,12 @@ pub fn in_parallel<T: Send>(folders: &[PathBuf], work: impl Fn(&Path) -> Result<
                 loop {
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     let Some(folder) = folders.get(index) else { return };
-                    let result = work(folder).with_context(|| format!("stage {}", folder.display()));
+                    let result = work(folder).with_context(|| {
+                        format!(
+                            "stage {}: remove the folder, and the next run plays it again",
+                            folder.display()
+                        )
+                    });
                     let is_error = result.is_err();
                     if let Ok(mut done) = done.lock() {
                         done.push((index, result));

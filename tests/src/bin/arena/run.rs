@@ -77,6 +77,12 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode> {
     let capacity = machine::cpus() * WEIGHT_PER_CPU;
     std::fs::create_dir_all(&arguments.out)
         .with_context(|| format!("making {} failed", arguments.out.display()))?;
+    let _playing = runner::lock(&arguments.out)?;
+    // A run that does not come to its end must not leave the result of an earlier one to be taken for its own.
+    let before = arguments.out.join(RESULT_FILE);
+    if before.exists() {
+        std::fs::remove_file(&before).with_context(|| format!("removing {} failed", before.display()))?;
+    }
     let options = RunOptions {
         program: std::env::current_exe().context("finding the running program failed")?,
         ackbeat: tools::ackbeat()?,
