@@ -131,12 +131,19 @@ pub(crate) struct Evidence {
     healed_timeouts_at: [Option<Timestamp>; 3],
     /// When what lay unread in the host's receive queue at one reading was last seen to lie there still at the next.
     unread_left_at: Option<Timestamp>,
+    /// Nobody looked since the last reading, or since the start of a connection that is older than the sidecar.
+    is_unobserved: bool,
 }
 
 impl Evidence {
     /// Evidence of a connection that starts at `at`; a handshake that was just seen is a sign of life.
     pub(crate) fn new(at: Timestamp, preexisting: bool) -> Self {
-        Self { hop_at: (!preexisting).then_some(at), progress_mark_at: Some(at), ..Self::default() }
+        Self {
+            hop_at: (!preexisting).then_some(at),
+            progress_mark_at: Some(at),
+            is_unobserved: preexisting,
+            ..Self::default()
+        }
     }
 
     /// Something was written to the wire: from now on something is outstanding, until a sample says otherwise.
@@ -174,6 +181,24 @@ impl Evidence {
         snapshot
             .snd_wnd_bytes
             .is_some_and(|window| self.widest_window_bytes.saturating_sub(window) >= self.unread_min_bytes())
+    }
+
+    /// Whether so much was delivered while nobody looked that the application may not have read it since: a window that
+    /// was closed meanwhile may be open again.
+    fn has_taken_unobserved(&self, snapshot: &Snapshot) -> bool {
+        let taken = match &self.snapshot {
+            Some(earlier) => match (earlier.snd_una, snapshot.snd_una) {
+                (Some(before), Some(after)) => Some(u64::from(after.bytes_since(before))),
+                _ => None,
+            },
+            None => snapshot.bytes_acked,
+        };
+        self.is_unobserved && taken.is_none_or(|bytes| bytes >= u64::from(SEGMENT_MIN_BYTES))
+    }
+
+    /// A late tick: what the next reading shows happened while nobody looked.
+    pub(crate) fn reopen(&mut self) {
+        self.is_unobserved = true;
     }
 
     /// Whether the application was seen not to keep up, and has answered no Ping since that it could only have read after
@@ -279,9 +304,13 @@ impl Evidence {
             self.unmarked_bytes = 0;
             self.progress_mark_at = Some(snapshot.at);
         }
-        if window_limits(snapshot) == Some(true) || self.is_window_closing(snapshot) {
+        if window_limits(snapshot) == Some(true)
+            || self.is_window_closing(snapshot)
+            || self.has_taken_unobserved(snapshot)
+        {
             self.behind_seq = snapshot.snd_una;
         }
+        self.is_unobserved = false;
         self.widest_window_bytes = self.widest_window_bytes.max(snapshot.snd_wnd_bytes.unwrap_or(0));
         self.snapshot = Some(snapshot.clone());
     }

@@ -62,6 +62,7 @@ impl Connection {
     pub(crate) fn reopen(&mut self, now: Timestamp, policy: &Policy) {
         let hold = now.plus_ms(HOLD_MS);
         self.probing.reopen();
+        self.evidence.reopen();
         if let Some(suspicion) = self.suspicion.as_mut() {
             suspicion.until = suspicion.until.max(hold);
         }

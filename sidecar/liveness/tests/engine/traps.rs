@@ -268,6 +268,58 @@ fn backlog_in_the_peers_kernel_is_no_silence() {
     assert_eq!(world.assessed(ID).verdict, Verdict::Silent);
 }
 
+/// The same while the sidecar stood still: it sees an open window and an acknowledged Ping, and did not see what was
+/// written before it.
+#[test]
+fn backlog_that_was_written_while_nobody_looked_is_no_silence() {
+    let mut world = websocket(Peer::Healthy);
+    world.ping(ID);
+    world.run_ms(2_000);
+    world.stopped = true;
+    world.socket(ID).peer = Peer::Reads(5_000);
+    world.socket(ID).edge += 3_000_000;
+    world.write(ID, 1_000_000);
+    for _ in 0..30 {
+        world.run_ms(2_000);
+        world.ping(ID);
+    }
+    world.resume();
+    for _ in 0..60 {
+        world.run_ms(1_000);
+        let assessed = world.assessed(ID);
+        assert!(!assessed.kill_justified || assessed.verdict == Verdict::Stalled, "{assessed:?}");
+    }
+    assert!(!world.verdicts(ID).contains(&Verdict::Silent), "{:?}", world.verdicts(ID));
+    // It has read all of it in the end, and silence is silence again.
+    world.run_ms(100_000);
+    world.ping(ID);
+    world.run_ms(1_000);
+    assert_eq!(world.assessed(ID).verdict, Verdict::Alive);
+    world.socket(ID).peer = Peer::Mute;
+    world.ping(ID);
+    world.run_ms(8_000);
+    assert_eq!(world.assessed(ID).verdict, Verdict::Silent);
+}
+
+/// The same for a connection that is older than the sidecar.
+#[test]
+fn backlog_from_before_the_start_is_no_silence() {
+    let mut world = World::new();
+    world.stopped = true;
+    world.open_as(ID, Peer::Reads(5_000), true);
+    world.socket(ID).edge += 3_000_000;
+    world.write(ID, 1_000_000);
+    world.run_ms(2_000);
+    world.resume();
+    for _ in 0..60 {
+        world.ping(ID);
+        world.run_ms(1_000);
+        let assessed = world.assessed(ID);
+        assert!(!assessed.kill_justified || assessed.verdict == Verdict::Stalled, "{assessed:?}");
+    }
+    assert!(!world.verdicts(ID).contains(&Verdict::Silent), "{:?}", world.verdicts(ID));
+}
+
 #[test]
 fn trickling_reader_is_never_called_dead_but_may_be_killed_by_policy() {
     let mut world = websocket(Peer::Stopped);
