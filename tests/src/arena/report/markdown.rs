@@ -111,7 +111,7 @@ pub fn full(result: &ArenaResult) -> String {
     let mut text = String::new();
     let _ = writeln!(
         text,
-        "{} on {} processors, Linux {} ({}), ackbeat {}{}, by `{}`.\n",
+        "{} on {} processors, Linux {} ({}), judged by ackbeat {}{}, by `{}`; recorded by builds of {}.\n",
         result.date,
         result.machine.cpus,
         result.machine.kernel,
@@ -119,6 +119,7 @@ pub fn full(result: &ArenaResult) -> String {
         result.build.version,
         result.build.commit.as_ref().map(|commit| format!(" ({commit})")).unwrap_or_default(),
         result.command,
+        result.recorded_by.join("; "),
     );
     let gone = GONE_ROWS.map(|row| row.to_string()).join(", ");
     let _ = writeln!(

@@ -87,6 +87,7 @@ pub fn check(stages: &[JudgedStage]) -> Vec<Checked> {
         checks.push(kill_bound(stages, contestant, name, &policy));
     }
     checks.push(right_reasons(stages));
+    checks.push(whole_recordings(stages));
     checks.retain(|checked| checked.runs > 0);
     checks
 }
@@ -269,6 +270,25 @@ fn right_reasons(stages: &[JudgedStage]) -> Checked {
     })
 }
 
+/// What is judged by a recording with holes is judged by less than happened.
+fn whole_recordings(stages: &[JudgedStage]) -> Checked {
+    let holes = stages.iter().filter(|stage| stage.missing_lines > 0);
+    shorten(Checked {
+        statement: "no line is missing from a recording".to_owned(),
+        runs: stages.len() as u64,
+        violations: holes
+            .map(|stage| {
+                format!(
+                    "{}: {} lines",
+                    place(stage.row, &stage.variant, stage.seed, "").trim_end(),
+                    stage.missing_lines
+                )
+            })
+            .collect(),
+        seen: None,
+    })
+}
+
 fn shorten(mut checked: Checked) -> Checked {
     let more = checked.violations.len().saturating_sub(NAMED_MAX);
     if more > 0 {
@@ -363,6 +383,21 @@ mod tests {
         assert!(violations(vec![justified(Some(10_200.0))], Vec::new()).is_empty());
         assert_eq!(violations(vec![justified(Some(12_000.0))], Vec::new()).len(), 2);
         assert_eq!(violations(vec![justified(None)], Vec::new()), ["row 20 seed 1 peer-1: never"]);
+    }
+
+    #[test]
+    fn a_recording_with_holes_is_a_violation() {
+        let stage = JudgedStage {
+            row: 33,
+            variant: String::new(),
+            seed: 2,
+            outcomes: Vec::new(),
+            closes: Vec::new(),
+            figures: std::collections::BTreeMap::new(),
+            missing_lines: 7,
+        };
+        let violations: Vec<_> = check(&[stage]).into_iter().flat_map(|checked| checked.violations).collect();
+        assert_eq!(violations, ["row 33 seed 2: 7 lines"]);
     }
 
     #[test]

@@ -29,6 +29,9 @@ pub struct ArenaResult {
     pub machine: Machine,
     /// What was judged.
     pub build: Build,
+    /// The builds that recorded: a set goes on where an earlier run stopped, and is judged again by later ones.
+    #[serde(default)]
+    pub recorded_by: Vec<String>,
     /// The command that made it.
     pub command: String,
     /// Sums over all scenarios, one for each contestant.

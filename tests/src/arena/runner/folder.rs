@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
 use super::plan::Job;
+use crate::arena::report::Build;
 use crate::arena::stage::{RECORDING_FILE, TRUTH_FILE};
 use crate::arena::truth::Truth;
 
@@ -23,6 +24,9 @@ const LOG_FILE: &str = "stage.log";
 pub struct Played {
     /// Version of the ackbeat that recorded.
     pub ackbeat: String,
+    /// The commit that it was built from, where git knew one.
+    #[serde(default)]
+    pub commit: Option<String>,
     /// In a short set.
     pub is_quick: bool,
     /// For so long.
@@ -82,8 +86,9 @@ pub(super) fn is_complete(folder: &Path, job: &Job, is_quick: bool) -> bool {
 ///
 /// # Errors
 /// If the file cannot be written.
-pub(super) fn mark_complete(folder: &Path, is_quick: bool, seconds: f64) -> Result<()> {
-    let played = Played { ackbeat: env!("CARGO_PKG_VERSION").to_owned(), is_quick, seconds };
+pub(super) fn mark_complete(folder: &Path, build: &Build, is_quick: bool, seconds: f64) -> Result<()> {
+    let Build { version, commit } = build.clone();
+    let played = Played { ackbeat: version, commit, is_quick, seconds };
     let path = folder.join(PLAYED_FILE);
     let text = serde_json::to_vec(&played).context("a mark is no JSON")?;
     std::fs::write(&path, text).with_context(|| format!("writing {} failed", path.display()))
@@ -93,6 +98,19 @@ fn read_played(folder: &Path) -> Result<Played> {
     let path = folder.join(PLAYED_FILE);
     let text = std::fs::read(&path).with_context(|| format!("reading {} failed", path.display()))?;
     serde_json::from_slice(&text).with_context(|| format!("{} makes no sense", path.display()))
+}
+
+/// The builds that recorded these stages, each once.
+///
+/// # Errors
+/// If the mark of a stage cannot be read.
+pub fn recorded_by(folders: &[PathBuf]) -> Result<Vec<String>> {
+    let mut builds = std::collections::BTreeSet::new();
+    for folder in folders {
+        let played = read_played(folder)?;
+        builds.insert(played.commit.unwrap_or_else(|| format!("{}, of no known commit", played.ackbeat)));
+    }
+    Ok(builds.into_iter().collect())
 }
 
 /// Removes what an earlier run left of a stage, and makes its folder.

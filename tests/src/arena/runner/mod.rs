@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use ackbeat::comparison::Contestant;
 use anyhow::{Context, Result, anyhow};
 
-pub use folder::{Played, lock, stage_folders};
+pub use folder::{Played, lock, recorded_by, stage_folders};
 pub use plan::{Job, Seeds, plan, rows_of};
 pub use pool::{Ended, play_all};
 

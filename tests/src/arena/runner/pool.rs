@@ -14,9 +14,9 @@ use anyhow::{Context, Result};
 
 use super::interruption::Interruption;
 use super::progress::Progress;
-use super::{Job, RunOptions, folder};
+use super::{Job, RunOptions, folder, machine};
 use crate::arena::cannot_run;
-use crate::arena::report::NotRun;
+use crate::arena::report::{Build, NotRun};
 use crate::namespace;
 
 /// How often children are looked at.
@@ -67,6 +67,8 @@ impl Running {
 
 struct Pool<'a> {
     options: &'a RunOptions,
+    /// As it was when the run began: the working tree may go on during it.
+    build: Build,
     waiting: VecDeque<Waiting>,
     running: Vec<Running>,
     progress: Progress,
@@ -84,6 +86,7 @@ pub fn play_all(jobs: &[Job], options: &RunOptions) -> Result<Ended> {
     let interruption = Interruption::watch()?;
     let mut pool = Pool {
         options,
+        build: machine::this_build(),
         waiting: VecDeque::new(),
         running: Vec::new(),
         progress: Progress::new(0),
@@ -182,7 +185,7 @@ impl Pool<'_> {
     fn ended(&mut self, running: &Running, status: ExitStatus) -> Result<()> {
         let seconds = running.started.elapsed().as_secs_f64();
         if status.success() {
-            folder::mark_complete(&running.folder, self.options.is_quick, seconds)?;
+            folder::mark_complete(&running.folder, &self.build, self.options.is_quick, seconds)?;
             if folder::is_complete(&running.folder, &running.job, self.options.is_quick) {
                 self.progress.ended(false, &format!("{}: {seconds:.0} s", name(&running.job)));
                 self.ended.folders.push(running.folder.clone());

@@ -129,6 +129,7 @@ fn evaluate(out: &Path, folders: &[PathBuf], contestants: &[Contestant], ended: 
         date: machine::today(),
         machine: machine::this_machine(),
         build: machine::this_build(),
+        recorded_by: runner::recorded_by(folders)?,
         command: command(),
         contestants: result::standings(&stages),
         cells: result::cells(&stages),
