@@ -38,33 +38,22 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// For hosts that prefer to keep a connection: never kills through an outage of 5 s.
+    /// For hosts that prefer to keep a connection: never kills through an outage of 5 s. Chosen by measurement; the reason for
+    /// each number stands beside it in the reference of the settings.
     #[must_use]
     pub const fn default_policy() -> Self {
         Self {
-            // The longest gap between ACKs of a peer that reads 5 kB/s was 1.3 s.
             fresh_ms: 2_000,
-            // A stopped process's kernel acknowledges within 58 ms; what its application owes has seconds.
             pong_budget_ms: 5_000,
-            // RFC 9293 section 3.8.6.1 forbids reading one unanswered probe as death. On a LAN the third timeout of
-            // the oldest segment is over after 1.7 s, at 200 ms of round-trip time after 3.3 s.
             unreachable_retransmits: 3,
             unreachable_floor_ms: 1_000,
-            // After an outage of 5 s the first ACK comes with the next retransmission, at 6.7 s.
             unreachable_after_ms: 10_000,
-            // At 20 % loss each way 15 s without an answer were seen by chance alone: six timeouts, each twice as long
-            // as the one before.
             lossy_after_ms: 60_000,
-            // Four Pong budgets.
             silent_after_ms: 20_000,
-            // A browser that is busy with 28 MB reads nothing for 7 s and is well again.
             stalled_after_ms: 60_000,
-            // A trickle of a byte every 10 s stays below this, a reader of 5 kB/s is far above.
             min_progress_bytes: 1_024,
-            progress_window_ms: 30_000,
-            // Six retransmissions of a LAN: whoever is there answers one of them.
+            progress_window_ms: 60_000,
             postmortem_window_ms: 10_000,
-            // Just below the smallest retransmission timeout (`TCP_RTO_MIN`, 200 ms).
             sample_interval_ms: 200,
             late_tick_ms: 1_000,
         }
@@ -75,11 +64,11 @@ impl Policy {
     pub const fn fast_policy() -> Self {
         Self {
             pong_budget_ms: 3_000,
-            unreachable_after_ms: 3_000,
+            unreachable_after_ms: 4_000,
             lossy_after_ms: 15_000,
             silent_after_ms: 8_000,
-            stalled_after_ms: 20_000,
-            progress_window_ms: 15_000,
+            stalled_after_ms: 30_000,
+            progress_window_ms: 30_000,
             ..Self::default_policy()
         }
     }

@@ -7,6 +7,7 @@ mod assignment;
 mod environment;
 mod file;
 mod layer;
+mod reasons;
 pub mod reference;
 
 use std::path::{Path, PathBuf};

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::ops::RangeInclusive;
 
 use super::layer;
+use super::reasons::reason;
 use super::{LogFormat, LogLevel, ModeChoice, PolicyName};
 
 /// What a value looks like.
@@ -338,9 +339,14 @@ pub fn render() -> String {
             setting.meaning
         );
     }
-    page.push_str("## The policies\n\n| threshold | default | fast |\n|---|---|---|\n");
+    page.push_str(
+        "## The policies\n\n\
+         Chosen by measurement: each value was swept over every recording of the arena's full set (`tests/arena/README.md`),\n\
+         with the other thresholds as they are.\n\n\
+         | threshold | default | fast | why |\n|---|--:|--:|---|\n",
+    );
     for (name, default, fast) in policy_rows() {
-        let _ = writeln!(page, "| `{name}` | {default} | {fast} |");
+        let _ = writeln!(page, "| `{name}` | {default} | {fast} | {} |", reason(&name));
     }
     page.push_str(
         "\n## OpenTelemetry's variables\n\nA bad value is warned about and ignored.\n\n| variable | meaning |\n|---|---|\n",

@@ -241,3 +241,11 @@ fn the_page_is_the_table() {
     let page = std::fs::read_to_string(&path).unwrap();
     assert!(page == render(), "CONFIGURATION.md is stale: UPDATE_REFERENCE=1 cargo test -p ackbeat config");
 }
+
+#[test]
+fn every_threshold_has_a_reason() {
+    let thresholds = SETTINGS.iter().filter_map(|setting| setting.key.strip_prefix("thresholds."));
+    for name in thresholds {
+        assert!(!super::reasons::reason(name).is_empty(), "{name} has no reason");
+    }
+}
