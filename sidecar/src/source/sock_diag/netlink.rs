@@ -41,7 +41,9 @@ pub fn read_dump_part(part: &[u8], limit: usize, rows: &mut Vec<Row>) -> Result<
             }
             NetlinkPayload::Done(_) => return Ok(true),
             NetlinkPayload::Error(error) => {
-                return Err(failed("asking for a sock_diag dump")(error.to_io()));
+                // Its `to_io` overflows on the one number that has no opposite.
+                let cause = std::io::Error::from_raw_os_error(error.raw_code().saturating_abs());
+                return Err(failed("asking for a sock_diag dump")(cause));
             }
             _ => {}
         }

@@ -164,3 +164,17 @@ fn what_a_socket_without_tcp_info_shows_is_unknown_not_zero() {
     let snapshot = row(1, TcpState::TimeWait, 80).snapshot(Timestamp::from_ms(5));
     assert_eq!((snapshot.send_queue_bytes, snapshot.unread_bytes, snapshot.rto_ms), (None, None, None));
 }
+
+#[test]
+fn an_error_of_any_number_is_told() {
+    for number in [i32::MIN, -1, 0, i32::MAX] {
+        // nlmsghdr: length, type NLMSG_ERROR, flags, sequence, port; then nlmsgerr: the number and a request's header.
+        let mut message = 36_u32.to_ne_bytes().to_vec();
+        message.extend(2_u16.to_ne_bytes());
+        message.extend([0; 10]);
+        message.extend(number.to_ne_bytes());
+        message.extend([0; 16]);
+        let result = read_dump_part(&message, 10, &mut Vec::new());
+        assert!(number == 0 || result.is_err(), "{number}: {result:?}");
+    }
+}
