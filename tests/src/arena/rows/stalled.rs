@@ -70,8 +70,12 @@ pub(super) const PAUSED_READER: Row = Row {
 
 /// More than both kernels' buffers take, so that a reader that stops stops the host.
 const MORE_THAN_BUFFERS_BYTES: usize = 24_000_000;
+/// Receive buffers as the kernel has them by default (Documentation/networking/ip-sysctl.rst). A machine may allow larger
+/// ones, into which everything would fit: then the reader stops and nobody notices.
+const RECEIVE_BUFFERS: &str = "4096 131072 6291456";
 
 fn pause(stage: &mut Stage) -> Result<()> {
+    stage.network.client.set_sysctl("ipv4/tcp_rmem", RECEIVE_BUFFERS)?;
     let clients = stage.connect_subjects()?;
     for (number, client) in clients.iter().enumerate() {
         stage.pass_up_to(INTERVAL / stage.row.subjects);
