@@ -282,6 +282,10 @@ impl Worker {
             let value = traceparent.parse().context("the value of traceparent is no header value")?;
             request.headers_mut().insert("traceparent", value);
         }
+        if let Some(forwarded_for) = &options.forwarded_for {
+            let value = forwarded_for.parse().context("the value of X-Forwarded-For is no header value")?;
+            request.headers_mut().insert("x-forwarded-for", value);
+        }
         let opened = tokio_tungstenite::client_async_with_config(request, paced, Some(config)).await;
         let (mut socket, _response) = opened.context("the WebSocket handshake failed")?;
         socket.get_mut().begin(options);

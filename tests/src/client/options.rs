@@ -67,6 +67,9 @@ pub struct ClientOptions {
     pub receive_buffer_bytes: Option<u32>,
     /// Value of the upgrade request's `traceparent` header (W3C Trace Context).
     pub traceparent: Option<String>,
+    /// Value of the upgrade request's `X-Forwarded-For` header, as an ingress adds it.
+    #[serde(default)]
+    pub forwarded_for: Option<String>,
     /// Speaks engine.io, protocol 4, over the WebSocket: its texts are `message` packets, and it answers each `ping` packet
     /// by a `pong` packet as soon as it has read it; with `withhold_pongs` it does not.
     #[serde(default)]
@@ -86,6 +89,7 @@ impl ClientOptions {
             chatter: None,
             receive_buffer_bytes: None,
             traceparent: None,
+            forwarded_for: None,
             engine_io: false,
         }
     }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::result::{GONE_ROWS, outcomes};
 use crate::arena::judge::statistics::Durations;
 use crate::arena::judge::{Close, DEFAULT_POLICY, Detection, FAST_POLICY, JudgedStage, Outcome};
+use crate::arena::rows::INGRESS;
 
 /// A statement about a set of runs, and whether it holds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -45,7 +46,7 @@ const BOUND_200_MS: f64 = 4_000.0;
 /// What a kill may be justified later than its policy says: the segment may have left a round trip before the last sign of
 /// life.
 const BOUND_SLACK_MS: f64 = 1_000.0;
-/// Share of the closes of rows 26 and 27 whose reason must be right.
+/// Share of the ends of rows 26 to 28 whose reason must be right.
 const RIGHT_REASON_SHARE: f64 = 0.99;
 
 /// Checks everything that these runs can show; what they cannot show is not in it.
@@ -229,13 +230,21 @@ fn within(statement: String, detections: &[(&Outcome, Option<Detection>)], bound
     })
 }
 
-/// What a close must be told as: who closed, and by which method.
-fn right_reason(close: &Close) -> Option<(&'static str, &'static str)> {
+/// What an end must be told as, and what it was told as; `None` where nothing is asked.
+fn reasons(close: &Close) -> Option<(String, String)> {
+    let ended_by = |must: &str| {
+        let method = close.method.as_deref().unwrap_or("unseen");
+        Some((must.to_owned(), format!("{} {method}", close.initiator)))
+    };
     match close.row {
-        26 => Some(("peer", "rst")),
+        26 => ended_by("peer rst"),
         // Unread data at the end makes a reset of what would have been a FIN (RFC 1122 section 4.2.2.13).
-        27 if close.variant == "rst" => Some(("peer", "rst")),
-        27 => Some(("peer", "fin")),
+        27 if close.variant == "rst" => ended_by("peer rst"),
+        27 => ended_by("peer fin"),
+        28 if close.variant == INGRESS => {
+            Some(("silent next_hop".to_owned(), format!("{} {}", close.verdict, close.scope)))
+        }
+        28 => Some(("silent".to_owned(), close.verdict.clone())),
         _ => None,
     }
 }
@@ -244,14 +253,12 @@ fn right_reasons(stages: &[JudgedStage]) -> Checked {
     let mut violations = Vec::new();
     let mut runs = 0_u64;
     let closes = stages.iter().flat_map(|stage| &stage.closes);
-    for (close, (initiator, method)) in closes.filter_map(|close| Some((close, right_reason(close)?))) {
+    for (close, (must, told)) in closes.filter_map(|close| Some((close, reasons(close)?))) {
         runs += 1;
-        let told = close.method.as_deref().unwrap_or("unseen");
-        if close.initiator != initiator || told != method {
+        if must != told {
             violations.push(format!(
-                "{}: told as {} {told}, was {initiator} {method}",
-                place(close.row, &close.variant, close.seed, &close.subject),
-                close.initiator
+                "{}: told as {told}, was {must}",
+                place(close.row, &close.variant, close.seed, &close.subject)
             ));
         }
     }
@@ -262,7 +269,7 @@ fn right_reasons(stages: &[JudgedStage]) -> Checked {
         violations.clear();
     }
     shorten(Checked {
-        statement: "the end of a connection has the right reason in at least 99 % of rows 26 and 27"
+        statement: "the end of a connection has the right reason in at least 99 % of rows 26 to 28"
             .to_owned(),
         runs,
         violations,
@@ -410,6 +417,7 @@ mod tests {
             initiator: "kernel".to_owned(),
             kind: "kernel_timeout".to_owned(),
             method: None,
+            verdict: "unreachable".to_owned(),
             scope: "peer".to_owned(),
             socket_error: Some(110),
         };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use crate::arena::row::{ONLY, Row};
+use crate::arena::row::{Row, Variant};
 use crate::arena::stage::{INTERVAL, Stage, StageOptions};
 use crate::arena::truth::State;
 use crate::client::{Client, ClientOptions};
@@ -13,23 +13,27 @@ use crate::clock::monotonic_ns;
 use crate::middle::Middle;
 use crate::network::IpVersion;
 
+/// Name of the variant whose relay is told of by a header. The judge asks for the scope there.
+pub const INGRESS: &str = "ingress";
+
 /// A relay that has ended both TCP connections in itself goes on acknowledging and forwards nothing.
 ///
-/// It copies bytes, and so adds no forwarding header: nothing tells the host that its next hop is not the peer.
+/// It copies bytes. Where the upgrade request has the header that an ingress adds, the host can know that its next hop is not
+/// the peer, and how far the evidence reaches; without it nothing tells.
 pub(super) const DEAF_RELAY: Row = Row {
     number: 28,
     title: "relay in the middle acknowledges and forwards nothing",
     truth: "gone",
-    expected: "silent; never unreachable",
+    expected: "silent, scope next_hop where a header tells of the relay; never unreachable",
     allowed: &["alive", "congested", "silent", "unknown"],
     wanted: &["silent"],
-    variants: ONLY,
+    variants: &[Variant { name: INGRESS, value: 1.0 }, Variant { name: "plain relay", value: 0.0 }],
     options: |_| StageOptions::default(),
     play: deaf_relay,
     about_s: 125,
     subjects: 10,
     weight: 1,
-    quick: Some(""),
+    quick: Some(INGRESS),
 };
 
 fn deaf_relay(stage: &mut Stage) -> Result<()> {
@@ -38,7 +42,10 @@ fn deaf_relay(stage: &mut Stage) -> Result<()> {
     for number in 1..=stage.row.subjects {
         // One relay for each peer, so that each goes deaf at a moment of its own.
         let middle = Middle::start(Some(&stage.network.router), address, stage.host.address())?;
-        let client = Client::connect(Some(&stage.network.client), ClientOptions::new(middle.address()))?;
+        let forwarded_for =
+            (stage.variant.name == INGRESS).then(|| stage.network.client_address(IpVersion::V4).to_string());
+        let options = ClientOptions { forwarded_for, ..ClientOptions::new(middle.address()) };
+        let client = Client::connect(Some(&stage.network.client), options)?;
         let port = middle.dialled_port(client.port()).context("the relay dialled nobody")?;
         // What the host sees is the relay.
         let from_router = stage.network.router_address_for_host(IpVersion::V4);

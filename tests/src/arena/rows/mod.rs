@@ -15,6 +15,8 @@ mod path;
 mod slow;
 mod stalled;
 
+pub use middle::INGRESS;
+
 use super::row::Row;
 
 /// Every scenario, in the order of its number.
