@@ -44,9 +44,6 @@ pub struct Close {
     pub kind: String,
     /// `ackbeat.close.method`, where it was seen.
     pub method: Option<String>,
-    /// `ackbeat.verdict` at the close, or at the end of the recording.
-    #[serde(default)]
-    pub verdict: String,
     /// `ackbeat.evidence.scope`.
     pub scope: String,
     /// The kernel's error, a positive errno.
@@ -194,7 +191,6 @@ fn close(truth: &Truth, subject: &Subject, compared: &Compared) -> Close {
         initiator: word(record.map(|record| record.initiator.as_str())),
         kind: word(record.map(|record| record.kind.as_str())),
         method: record.and_then(|record| record.method).map(|method| method.as_str().to_owned()),
-        verdict: word(compared.closed.as_deref().map(|record| record.assessed.verdict.as_str())),
         scope: word(compared.closed.as_deref().map(|record| record.assessed.scope.as_str())),
         socket_error: record.and_then(|record| record.socket_error),
     }

@@ -241,10 +241,8 @@ fn reasons(close: &Close) -> Option<(String, String)> {
         // Unread data at the end makes a reset of what would have been a FIN (RFC 1122 section 4.2.2.13).
         27 if close.variant == "rst" => ended_by("peer rst"),
         27 => ended_by("peer fin"),
-        28 if close.variant == INGRESS => {
-            Some(("silent next_hop".to_owned(), format!("{} {}", close.verdict, close.scope)))
-        }
-        28 => Some(("silent".to_owned(), close.verdict.clone())),
+        // That it is silent is asked for among the verdicts; here, that nobody takes the relay for the peer.
+        28 if close.variant == INGRESS => Some(("next_hop".to_owned(), close.scope.clone())),
         _ => None,
     }
 }
@@ -417,7 +415,6 @@ mod tests {
             initiator: "kernel".to_owned(),
             kind: "kernel_timeout".to_owned(),
             method: None,
-            verdict: "unreachable".to_owned(),
             scope: "peer".to_owned(),
             socket_error: Some(110),
         };
