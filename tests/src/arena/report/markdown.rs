@@ -11,7 +11,70 @@ use crate::arena::judge::statistics::{Durations, Rate};
 use crate::arena::judge::{DEFAULT_POLICY, FAST_POLICY};
 use crate::arena::rows;
 
-/// The table for the README: a contestant a line.
+/// The table for the README: who does what, and how it did.
+#[must_use]
+pub fn overview(result: &ArenaResult) -> String {
+    let mut text = String::from(
+        "| detector | what it does | kills of living peers (95 %) | gone peer killed after, p50 (p99) | kills the living in |\n\
+         |---|---|--:|--:|---|\n",
+    );
+    for standing in &result.contestants {
+        let after = standing.detection.as_ref().map_or_else(dash, |sum| match (sum.p50_ms, sum.p99_ms) {
+            (Some(_), Some(_)) => format!("{} ({})", seconds(sum.p50_ms, sum), seconds(sum.p99_ms, sum)),
+            (Some(_), None) => {
+                format!("{}; {} of {} not", seconds(sum.p50_ms, sum), sum.never, sum.count + sum.never)
+            }
+            _ => "not in the run's time".to_owned(),
+        });
+        let lost =
+            if standing.false_kills_in.is_empty() { dash() } else { row_ranges(&standing.false_kills_in) };
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {after} | {lost} |",
+            bold_if_ours(&standing.contestant),
+            what_it_does(standing),
+            rate(&standing.false_kills),
+        );
+    }
+    text
+}
+
+/// A detector's rule and parameters; of a policy, when it knows.
+fn what_it_does(standing: &Standing) -> String {
+    if let Ok(spec) = standing.contestant.parse::<ackbeat_detectors::Spec>() {
+        return spec.describe();
+    }
+    let known = standing.unreachable.as_ref().map_or_else(String::new, |known| {
+        format!(
+            "; says `unreachable` after {} (p99 {})",
+            seconds(known.p50_ms, known),
+            seconds(known.p99_ms, known)
+        )
+    });
+    let policy = if standing.contestant == FAST_POLICY { "fast" } else { "default" };
+    format!("ackbeat's `kill_justified` under the policy `{policy}`{known}")
+}
+
+/// Numbers of scenarios without their variants: `2–9, 14, 17–19`.
+fn row_ranges(labels: &[String]) -> String {
+    let rows: std::collections::BTreeSet<u32> =
+        labels.iter().filter_map(|label| label.split(' ').next()?.parse().ok()).collect();
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for row in rows {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == row => *last = row,
+            _ => ranges.push((row, row)),
+        }
+    }
+    let words = ranges.into_iter().map(|(first, last)| match last - first {
+        0 => first.to_string(),
+        1 => format!("{first}, {last}"),
+        _ => format!("{first}–{last}"),
+    });
+    words.collect::<Vec<_>>().join(", ")
+}
+
+/// The sums of a set: a contestant a line.
 #[must_use]
 pub fn compact(result: &ArenaResult) -> String {
     let mut text = String::from(
@@ -304,6 +367,12 @@ fn with_block(text: &str, name: &str, content: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rows_are_told_as_ranges() {
+        let labels = ["2", "3", "4", "17 (5s)", "17 (3.5s)", "18 (20%)", "34 (fixed)"].map(str::to_owned);
+        assert_eq!(row_ranges(&labels), "2–4, 17, 18, 34");
+    }
 
     #[test]
     fn a_block_is_replaced_and_the_rest_stays() {

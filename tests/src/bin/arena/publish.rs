@@ -82,7 +82,7 @@ pub(crate) fn publish(arguments: &PublishArguments) -> Result<ExitCode> {
         let folder = arguments.out.display();
         let block = format!(
             "{}\n![Detection time against false kills]({folder}/{})\n\n{}",
-            markdown::compact(&result),
+            markdown::overview(&result),
             drawings::PARETO_FILE,
             markdown::origin(&result, &format!("{folder}/{PAGE}"))
         );
