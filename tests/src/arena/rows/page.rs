@@ -26,7 +26,7 @@ pub(super) const BUSY_PAGE: Row = Row {
     variants: &[Variant { name: "7s", value: 7.0 }, Variant { name: "20s", value: 20.0 }],
     options: |_| StageOptions::default(),
     play: block_page,
-    about_s: 36,
+    about_s: 30,
     subjects: 1,
     weight: 3,
     quick: None,
