@@ -31,7 +31,8 @@ pub(super) fn reason(threshold: &str) -> &'static str {
         }
         "lossy_after_ms" => {
             "At 20 % loss each way one living peer was not heard for 15 s by chance alone: six timeouts, each twice as long as \
-             the one before. That is rare; the full set does not show it again."
+             the one before. That is rare; the full set does not show it again, but without this threshold `fast` kills three \
+             living peers more."
         }
         "silent_after_ms" => {
             "`default` is four Pong budgets: at 8 s living peers behind 15 % loss and more were killed, whose Pong was lost and \
@@ -40,11 +41,11 @@ pub(super) fn reason(threshold: &str) -> &'static str {
         }
         "stalled_after_ms" => {
             "Readers of 5 and 20 kB/s let up to 20 to 30 s pass without a sign that they read, while megabytes lie in their \
-             kernel: at 20 s 32 of 626 living peers were killed, at 30 s none. `fast` is that, `default` twice that."
+             kernel: at 20 s one living peer in twenty was killed, at 30 s none. `fast` is that, `default` twice that."
         }
         "min_progress_bytes" => {
-            "A trickle of a byte every 10 s stays below it, a reader of 5 kB/s is far above. From 0 to 16 KiB no kill changed; \
-             at 64 KiB `fast` killed peers behind a link of 50 kbit/s."
+            "A trickle of a byte every 10 s stays below it, a reader of 5 kB/s is far above. From 0 to 64 KiB no kill changed; \
+             at 96 KiB `fast` killed such a reader, at 192 KiB peers behind a link of 50 kbit/s."
         }
         "progress_window_ms" => {
             "A reader of 5 kB/s was killed with 20 s and less, with 30 s not. `fast` is that, `default` twice that."

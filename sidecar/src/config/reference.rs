@@ -209,10 +209,10 @@ pub const SETTINGS: &[Setting] = &[
         meaning: "While a peer's window is closed and nothing is in flight, ackbeat asks the peer itself whether it is there, \
                   with a segment like the kernel's own window probe: no data, a sequence number that is acknowledged \
                   already. The kernel's probes come up to two minutes apart; with these, a peer that is gone is \
-                  `unreachable` after about five seconds. A peer that does not answer such segments is not accused by \
-                  them. At most one for each connection and interval, 200 a second in all. It needs `CAP_NET_RAW` and mode \
-                  `ebpf`; without them it warns and sends none. Off by default: nothing else of ackbeat sends anything to a \
-                  peer.",
+                  `unreachable` after about four seconds, if it had answered two of them before. A peer that never \
+                  answers such segments is not accused by them. At most one for each connection and interval, 200 a \
+                  second in all. It needs `CAP_NET_RAW` and mode `ebpf`; without them it warns and sends none. Off by \
+                  default: nothing else of ackbeat sends anything to a peer.",
     },
     Setting {
         key: "probe.interval_ms",
