@@ -326,7 +326,7 @@ fn a_replay_tells_what_others_would_have_done_and_draws_it() {
         "replayed under policy ackbeat:silent_after_ms=30000",
         "#3  10.0.0.2:40002, open at the end of the recording",
         "ws-2:interval_ms=30000,missed=3",
-        "not judged: needs application reports",
+        "needs application reports",
         "in sum",
         "night.svg shows the connection of 10.0.0.2:40001",
     ] {

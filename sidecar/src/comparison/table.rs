@@ -25,7 +25,7 @@ pub fn render(comparison: &Comparison) -> String {
                 outcome.name.clone(),
                 decision(outcome, comparison.began_at),
                 against(outcome, compared),
-                outcome.kill.as_ref().map_or_else(String::new, |kill| kill.reason.clone()),
+                reason(outcome),
             ]
         });
         text.push_str(&aligned(&COLUMNS.map(str::to_owned), rows));
@@ -58,9 +58,15 @@ fn end(compared: &Compared, began_at: Timestamp) -> String {
 fn decision(outcome: &Outcome, began_at: Timestamp) -> String {
     match (&outcome.kill, &outcome.not_judged) {
         (Some(kill), _) => format!("at {}", time(kill.at, began_at)),
-        (None, Some(why)) => format!("not judged: {why}"),
+        (None, Some(_)) => "not judged".to_owned(),
         (None, None) => "no".to_owned(),
     }
+}
+
+/// Why it killed, or could not judge.
+fn reason(outcome: &Outcome) -> String {
+    let kill = outcome.kill.as_ref().map(|kill| &kill.reason);
+    kill.or(outcome.not_judged.as_ref()).cloned().unwrap_or_default()
 }
 
 /// A decision against the connection's real end.
