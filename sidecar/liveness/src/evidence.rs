@@ -15,9 +15,11 @@ const SEGMENT_MIN_BYTES: u32 = 1_460;
 const SEGMENT_MAX_BYTES: u32 = 65_535;
 
 /// Timeouts that healed make a path lossy for this long. A lost segment is repaired without one as long as others get
-/// through; three timeouts within a minute say that whole round trips fail by chance. A queue that overflows costs one
-/// now and then.
+/// through; at least so many timeouts in at least so many spells say that whole round trips fail by chance. A single outage
+/// is one spell, and a queue that overflows costs one timeout now and then.
 const LOSSY_MEMORY_MS: u64 = 60_000;
+const LOSSY_TIMEOUTS: u32 = 3;
+const LOSSY_SPELLS: usize = 2;
 
 /// Raises a date; dates never go back.
 pub(crate) fn raise(date: &mut Option<Timestamp>, at: Timestamp) {
@@ -125,10 +127,13 @@ pub(crate) struct Evidence {
     has_retransmits_wrapped: bool,
     /// The widest window that the peer has shown.
     widest_window_bytes: u32,
-    /// What was acknowledged when the application was last seen not to keep up, until it has read that far.
+    /// What was acknowledged when the application was last seen not to keep up, or may have been, until it has read that far.
     behind_seq: Option<Seq>,
-    /// When the last three retransmission timeouts healed, the oldest one first.
-    healed_timeouts_at: [Option<Timestamp>; 3],
+    /// How far the application is known to have read: to the end of the last Ping that it answered.
+    read_seq: Option<Seq>,
+    /// The last three spells of retransmission timeouts that healed, the oldest one first: when, and how many timeouts were
+    /// seen in each.
+    healed_spells: [Option<(Timestamp, u8)>; 3],
     /// When what lay unread in the host's receive queue at one reading was last seen to lie there still at the next.
     unread_left_at: Option<Timestamp>,
     /// Nobody looked since the last reading, or since the start of a connection that is older than the sidecar.
@@ -196,6 +201,15 @@ impl Evidence {
         self.is_unobserved && taken.is_none_or(|bytes| bytes >= u64::from(SEGMENT_MIN_BYTES))
     }
 
+    /// Whether the peer's kernel took more since the last answer than a few messages: a reader that is busy may have all of it
+    /// before it, and a receive buffer that is large enough shows nothing of that in its window.
+    fn has_taken_unanswered(&self, snapshot: &Snapshot) -> bool {
+        matches!(
+            (self.read_seq, snapshot.snd_una),
+            (Some(read), Some(acked)) if acked.after(read) && acked.bytes_since(read) >= SEGMENT_MAX_BYTES
+        )
+    }
+
     /// A late tick: what the next reading shows happened while nobody looked.
     pub(crate) fn reopen(&mut self) {
         self.is_unobserved = true;
@@ -212,6 +226,8 @@ impl Evidence {
     /// certainly where all have the same payload.
     pub(crate) fn on_answer(&mut self, at: Timestamp, oldest_end: Option<Seq>) {
         raise(&mut self.pong_at, at);
+        // Answers come in the order of the stream; no comparison, for one is not to be had after half the sequence space.
+        self.read_seq = oldest_end.or(self.read_seq);
         if !matches!((self.behind_seq, oldest_end), (Some(behind), Some(end)) if behind.after(end)) {
             self.behind_seq = None;
         }
@@ -265,9 +281,9 @@ impl Evidence {
                 raise(&mut self.ack_at, date(snapshot.last_ack_at));
                 raise(&mut self.hop_at, date(snapshot.last_ack_at));
                 // A fast retransmission does not count: it takes others that got through.
-                if earlier.retransmits.is_some_and(|count| count > 0) {
-                    let [_, second, third] = self.healed_timeouts_at;
-                    self.healed_timeouts_at = [second, third, Some(snapshot.at)];
+                if let Some(timeouts) = earlier.retransmits.filter(|count| *count > 0) {
+                    let [_, second, third] = self.healed_spells;
+                    self.healed_spells = [second, third, Some((snapshot.at, timeouts))];
                 }
             }
             if unread_left_between(earlier, snapshot) {
@@ -307,10 +323,13 @@ impl Evidence {
         if window_limits(snapshot) == Some(true)
             || self.is_window_closing(snapshot)
             || self.has_taken_unobserved(snapshot)
+            || self.has_taken_unanswered(snapshot)
         {
             self.behind_seq = snapshot.snd_una;
         }
         self.is_unobserved = false;
+        // What was taken before the first reading is not known to be much.
+        self.read_seq = self.read_seq.or(snapshot.snd_una);
         self.widest_window_bytes = self.widest_window_bytes.max(snapshot.snd_wnd_bytes.unwrap_or(0));
         self.snapshot = Some(snapshot.clone());
     }
@@ -318,9 +337,11 @@ impl Evidence {
     /// Whether the path was losing whole round trips by chance at `at`. There the next timeout may fail for the same
     /// reason as the last ones, and each failure doubles the time to the next.
     pub(crate) fn is_lossy(&self, at: Timestamp) -> bool {
-        self.healed_timeouts_at
-            .iter()
-            .all(|healed| healed.is_some_and(|healed| at.ms_since(healed) <= LOSSY_MEMORY_MS))
+        let recent =
+            self.healed_spells.iter().flatten().filter(|(healed, _)| at.ms_since(*healed) <= LOSSY_MEMORY_MS);
+        let (spells, timeouts) =
+            recent.fold((0, 0), |(spells, timeouts), (_, count)| (spells + 1, timeouts + u32::from(*count)));
+        spells >= LOSSY_SPELLS && timeouts >= LOSSY_TIMEOUTS
     }
 
     /// When anything last came from the peer.

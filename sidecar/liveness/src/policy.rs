@@ -18,8 +18,8 @@ pub struct Policy {
     pub unreachable_floor_ms: u64,
     /// `unreachable` justifies a kill once nothing came for this long.
     pub unreachable_after_ms: u64,
-    /// On a path where three retransmission timeouts healed within the last minute, `unreachable` and `silent` justify a
-    /// kill after this at the earliest.
+    /// On a path that healed within the last minute from three retransmission timeouts, in two spells at least, `unreachable`
+    /// and `silent` justify a kill after this at the earliest.
     pub lossy_after_ms: u64,
     /// `silent` justifies a kill once the oldest answered-by-nothing Ping was acknowledged this long ago.
     pub silent_after_ms: u64,

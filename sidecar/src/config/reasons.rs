@@ -30,10 +30,9 @@ pub(super) fn reason(threshold: &str) -> &'static str {
              the dead no later than `ws-2`; at 3 s it killed through outages of 2 s, for nothing but a second."
         }
         "lossy_after_ms" => {
-            "At 20 % loss each way one living peer was not heard for 15 s by chance alone: six timeouts, each twice as long as \
-             the one before. Without this threshold `fast` kills three living peers more. It does not hold a peer whose path \
-             healed less than three times before: in the full set one was not heard for 28 s after two, and only the end of \
-             its run kept it."
+            "At 20 % loss each way living peers were not heard for 15 and for 28 s by chance alone: six and seven timeouts, each \
+             twice as long as the one before. Both had healed from two spells or more within the minute. A single outage does \
+             not make a path lossy, and neither do two timeouts of a queue that overflowed."
         }
         "silent_after_ms" => {
             "`default` is four Pong budgets: at 8 s living peers behind 15 % loss and more were killed, whose Pong was lost and \

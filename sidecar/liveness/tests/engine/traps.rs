@@ -436,6 +436,52 @@ fn peer_is_not_silent_behind_the_window_of_a_host_that_does_not_read() {
     assert!(world.assessed(ID).kill_justified);
 }
 
+/// A receive buffer that grows takes a whole burst at once and never shows a narrower window: a page that is busy has not
+/// read any of it, and its Pong is not due.
+#[test]
+fn burst_that_a_wide_window_took_is_no_silence() {
+    let mut world = websocket(Peer::Healthy);
+    world.ping(ID);
+    world.run_ms(1_000);
+    world.socket(ID).edge += 40_000_000;
+    world.run_ms(1_000);
+    world.socket(ID).peer = Peer::Stopped;
+    world.write(ID, 28_000_000);
+    world.run_ms(1_000);
+    world.ping(ID);
+    world.run_ms(15_000);
+    let assessed = world.assessed(ID);
+    assert_eq!((assessed.verdict, assessed.kill_justified), (Verdict::Stalled, false));
+    assert!(!world.verdicts(ID).contains(&Verdict::Silent), "{:?}", world.verdicts(ID));
+    world.socket(ID).peer = Peer::Healthy;
+    world.run_ms(3_000);
+    assert_eq!(world.assessed(ID).verdict, Verdict::Alive);
+}
+
+/// Two spells are enough if they had three timeouts between them; one long outage is no lossy path.
+#[test]
+fn two_long_spells_make_a_path_lossy_and_one_does_not() {
+    for (spells, is_justified) in [(1, true), (2, false)] {
+        let mut world = websocket(Peer::Healthy);
+        for _ in 0..spells {
+            world.socket(ID).peer = Peer::Gone;
+            world.ping(ID);
+            world.run_ms(3_000);
+            world.socket(ID).peer = Peer::Healthy;
+            world.run_ms(5_000);
+        }
+        world.socket(ID).peer = Peer::Gone;
+        world.ping(ID);
+        world.run_ms(11_500);
+        let assessed = world.assessed(ID);
+        assert_eq!(
+            (assessed.verdict, assessed.kill_justified),
+            (Verdict::Unreachable, is_justified),
+            "{spells}"
+        );
+    }
+}
+
 /// What healed long ago says nothing about the path of today.
 #[test]
 fn path_is_lossy_for_a_minute_only() {
