@@ -247,9 +247,11 @@ fn scenario(row: u8, variant: &str) -> String {
 #[must_use]
 pub fn origin(result: &ArenaResult, page: &str) -> String {
     let scenarios: std::collections::BTreeSet<u8> = result.cells.iter().map(|cell| cell.row).collect();
+    let living = result.contestants.iter().map(|standing| standing.false_kills.runs).max().unwrap_or(0);
     format!(
-        "{} scenarios with real sockets, {} on {} processors, Linux {}, `{}`. Every detector judges the same recordings; \
-         the times are from the moment the peer was gone. [All of it]({page}), with every scenario and what each word means.\n",
+        "{} scenarios with real sockets, {living} runs of peers that are there, {} on {} processors, Linux {}, `{}`. Every detector \
+         judges the same recordings, where they hold the facts that it needs; the times are from the moment the peer was gone. \
+         [All of it]({page}), with every scenario, what was not judged, and what each word means.\n",
         scenarios.len(),
         result.date,
         result.machine.cpus,
