@@ -31,7 +31,6 @@
 
 mod aiohttp;
 mod any_inbound;
-mod buffered_gate;
 mod engine_io;
 mod evidence;
 mod host_heartbeat;
@@ -42,7 +41,6 @@ mod missed_pings;
 mod own_pings;
 mod phi;
 mod python_websockets;
-mod queue_moved;
 mod rule;
 mod spec;
 mod user_timeout;

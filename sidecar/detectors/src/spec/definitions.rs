@@ -5,15 +5,13 @@ use ackbeat_liveness::Opened;
 use super::Parameter;
 use crate::aiohttp::Aiohttp;
 use crate::any_inbound::AnyInbound;
-use crate::buffered_gate::BufferedGate;
 use crate::engine_io::EngineIo;
 use crate::idle_probe::IdleProbe;
 use crate::keepalive::Keepalive;
-use crate::missed_pings::MissedPings;
+use crate::missed_pings::{Backlog, MissedPings};
 use crate::own_pings::tolerance_ms;
 use crate::phi::{Phi, PhiSettings};
 use crate::python_websockets::PythonWebsockets;
-use crate::queue_moved::QueueMoved;
 use crate::rule::{SAME_TIMER_MS, UntilEnd};
 use crate::user_timeout::UserTimeout;
 use crate::window::Window;
@@ -85,7 +83,8 @@ pub(crate) static DEFINITIONS: &[Definition] = &[
         needs: &[Need::Reports],
         parameters: &[interval_ms(2_000), missed(2), gate_bytes()],
         start: |values, opened, is_reported| {
-            boxed(BufferedGate::new(value(values, 2), missed_of(values, opened, is_reported)))
+            let gate = Backlog::Gate { gate_bytes: value(values, 2) };
+            boxed(missed_of(values, opened, is_reported).with_backlog(gate))
         },
         earliest_kill_ms: missed_earliest_ms,
     },
@@ -228,7 +227,9 @@ pub(crate) static DEFINITIONS: &[Definition] = &[
         source: "Node.js 20, lib/net.js, `_onTimeout`; Netty 4.1, IdleStateHandler, `observeOutput`",
         needs: &[Need::Reports],
         parameters: &[interval_ms(2_000), missed(2)],
-        start: |values, opened, is_reported| boxed(QueueMoved::new(missed_of(values, opened, is_reported))),
+        start: |values, opened, is_reported| {
+            boxed(missed_of(values, opened, is_reported).with_backlog(Backlog::Moved { last_bytes: 0 }))
+        },
         earliest_kill_ms: missed_earliest_ms,
     },
 ];
