@@ -240,6 +240,44 @@ pub struct Snapshot {
     pub queued_memory_bytes: Option<u32>,
 }
 
+impl Snapshot {
+    /// A reading of which nothing but the state is known.
+    #[must_use]
+    pub const fn unavailable(connection: ConnectionId, at: Timestamp, state: TcpState) -> Self {
+        Self {
+            connection,
+            at,
+            state,
+            write_seq: None,
+            snd_nxt: None,
+            snd_una: None,
+            snd_wnd_bytes: None,
+            rcv_nxt: None,
+            copied_seq: None,
+            send_queue_bytes: None,
+            unsent_bytes: None,
+            unread_bytes: None,
+            last_ack_at: None,
+            last_send_at: None,
+            last_inbound_at: None,
+            bytes_acked: None,
+            bytes_received: None,
+            srtt_us: None,
+            rto_ms: None,
+            backoff: None,
+            retransmits: None,
+            probes_out: None,
+            packets_out: None,
+            total_retransmits: None,
+            retransmitting_since: None,
+            socket_error: None,
+            soft_error: None,
+            shutdown: None,
+            queued_memory_bytes: None,
+        }
+    }
+}
+
 /// A TCP state transition.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]

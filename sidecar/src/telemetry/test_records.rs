@@ -43,34 +43,8 @@ pub(crate) fn full_snapshot(at: Timestamp) -> Snapshot {
 
 /// The same socket where nothing is available.
 pub(crate) fn empty_snapshot(at: Timestamp) -> Snapshot {
-    Snapshot {
-        write_seq: None,
-        snd_nxt: None,
-        snd_una: None,
-        snd_wnd_bytes: None,
-        rcv_nxt: None,
-        copied_seq: None,
-        send_queue_bytes: None,
-        unsent_bytes: None,
-        unread_bytes: None,
-        last_ack_at: None,
-        last_send_at: None,
-        last_inbound_at: None,
-        bytes_acked: None,
-        bytes_received: None,
-        srtt_us: None,
-        rto_ms: None,
-        backoff: None,
-        retransmits: None,
-        probes_out: None,
-        packets_out: None,
-        total_retransmits: None,
-        socket_error: None,
-        soft_error: None,
-        shutdown: None,
-        queued_memory_bytes: None,
-        ..full_snapshot(at)
-    }
+    let full = full_snapshot(at);
+    Snapshot::unavailable(full.connection, full.at, full.state)
 }
 
 fn at(ms: u64) -> Timestamp {

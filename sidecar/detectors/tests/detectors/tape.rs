@@ -46,37 +46,7 @@ pub(crate) fn opened() -> Opened {
 }
 
 pub(crate) fn reading(at: u64) -> Snapshot {
-    Snapshot {
-        connection: ID,
-        at: ms(at),
-        state: TcpState::Established,
-        write_seq: None,
-        snd_nxt: None,
-        snd_una: None,
-        snd_wnd_bytes: None,
-        rcv_nxt: None,
-        copied_seq: None,
-        send_queue_bytes: None,
-        unsent_bytes: None,
-        unread_bytes: None,
-        last_ack_at: None,
-        last_send_at: None,
-        last_inbound_at: None,
-        bytes_acked: None,
-        bytes_received: None,
-        srtt_us: None,
-        rto_ms: None,
-        backoff: None,
-        retransmits: None,
-        probes_out: None,
-        packets_out: None,
-        total_retransmits: None,
-        retransmitting_since: None,
-        socket_error: None,
-        soft_error: None,
-        shutdown: None,
-        queued_memory_bytes: None,
-    }
+    Snapshot::unavailable(ID, ms(at), TcpState::Established)
 }
 
 pub(crate) fn frame(at: u64, direction: Direction, kind: FrameKind, payload: &[u8]) -> Input {

@@ -100,35 +100,13 @@ mod tests {
 
     fn sample(at_ms: u64, snd_una: u32, snd_nxt: u32, packets_out: u32, last_send_ms: u64) -> Input {
         Input::Sample(Snapshot {
-            connection: ConnectionId(1),
-            at: at(at_ms),
-            state: TcpState::Established,
             write_seq: Some(Seq(snd_nxt)),
             snd_nxt: Some(Seq(snd_nxt)),
             snd_una: Some(Seq(snd_una)),
             snd_wnd_bytes: Some(64_000),
-            rcv_nxt: None,
-            copied_seq: None,
-            send_queue_bytes: None,
-            unsent_bytes: None,
-            unread_bytes: None,
-            last_ack_at: None,
             last_send_at: Some(at(last_send_ms)),
-            last_inbound_at: None,
-            bytes_acked: None,
-            bytes_received: None,
-            srtt_us: None,
-            rto_ms: None,
-            backoff: None,
-            retransmits: None,
-            probes_out: None,
             packets_out: Some(packets_out),
-            total_retransmits: None,
-            retransmitting_since: None,
-            socket_error: None,
-            soft_error: None,
-            shutdown: None,
-            queued_memory_bytes: None,
+            ..Snapshot::unavailable(ConnectionId(1), at(at_ms), TcpState::Established)
         })
     }
 
