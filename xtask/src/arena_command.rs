@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 
-use crate::build_command::{self, CompilerOptions, OBJECT_VARIABLE};
+use crate::build_command::{self, CompilerOptions};
 use crate::packages::Installer;
 use crate::test_command::tools;
 use crate::workspace::Workspace;
@@ -57,12 +57,7 @@ pub(crate) fn execute(workspace: &Workspace, options: &ArenaOptions) -> Result<E
     let installer = Installer::new(options.compiler.no_install);
     prepare(workspace, &installer)?;
     let object = build_command::ebpf_object(workspace, &options.compiler, &installer)?;
-    // One package at a time, as the tests are built (see `demo_command`).
-    build_command::sidecar(workspace, &object, false)?;
-    let mut build = process::command(process::cargo());
-    build.current_dir(&workspace.root).args(["build", "--package=ackbeat-tests", "--bins"]);
-    build.env(OBJECT_VARIABLE, &object);
-    process::run(&mut build, "building the arena")?;
+    build_command::sidecar_and_test_programs(workspace, &object, "--bins")?;
     let out = options
         .out
         .clone()

@@ -198,6 +198,23 @@ pub(crate) fn sidecar(workspace: &Workspace, object: &Path, release: bool) -> Re
     process::run(&mut command, "building the sidecar")
 }
 
+/// Builds the sidecar, and then programs of the tests' package beside it: one package at a time, as the tests are built.
+/// Together their dependencies would have other features, and cargo would compile everything a second time; so it would
+/// the sidecar's library, which both have in them, without the object that it was built around.
+///
+/// # Errors
+/// The code does not compile.
+pub(crate) fn sidecar_and_test_programs(workspace: &Workspace, object: &Path, which: &str) -> Result<()> {
+    sidecar(workspace, object, false)?;
+    let mut command = process::command(process::cargo());
+    command.current_dir(&workspace.root).env(OBJECT_VARIABLE, object).args([
+        "build",
+        "--package=ackbeat-tests",
+        which,
+    ]);
+    process::run(&mut command, "building the programs of the tests")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

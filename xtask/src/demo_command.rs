@@ -35,12 +35,7 @@ pub(crate) fn execute(workspace: &Workspace, options: &DemoOptions) -> Result<()
     installer.program("ip", "iproute2", "makes the network namespaces of the demo")?;
     installer.program("nft", "nftables", "cuts the path of one client in the demo")?;
     let object = build_command::ebpf_object(workspace, &options.compiler, &installer)?;
-    // One package at a time, as the tests are built: together their dependencies would have other features, and cargo
-    // would compile everything a second time.
-    build_command::sidecar(workspace, &object, false)?;
-    let mut build = process::command(process::cargo());
-    build.current_dir(&workspace.root).args(["build", "--package=ackbeat-tests", "--bin=demo"]);
-    process::run(&mut build, "building the demo")?;
+    build_command::sidecar_and_test_programs(workspace, &object, "--bin=demo")?;
     let demo = workspace.program("demo", false);
     let error = process::command(&demo)
         .arg("--ackbeat")
