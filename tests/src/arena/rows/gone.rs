@@ -10,6 +10,7 @@ use crate::arena::truth::State;
 use crate::client::Client;
 use crate::clock::monotonic_ns;
 use crate::mux::{Ask, HostAction};
+use crate::network::Network;
 
 /// Long enough for the slowest detector: a Ping every 30 s, and two unanswered at the next.
 const UNTIL_EVERYBODY_KNOWS: Duration = Duration::from_secs(95);
@@ -18,12 +19,17 @@ const UNTIL_ACKBEAT_KNOWS: Duration = Duration::from_secs(14);
 /// Verdicts on a peer that is there or unreachable, and never that it is there and does not answer.
 const HEARD_OR_UNREACHABLE: &[&str] = &["alive", "congested", "unreachable", "unknown"];
 
-/// Cuts a subject off and says since when it is gone. The rule takes some milliseconds to be made: the peer counts as
-/// gone from before it, which is never in a detector's favour.
-fn cut(stage: &mut Stage, client: &Client) -> Result<()> {
+/// Cuts a subject off, by `lose`, and says since when it is gone. The rule takes some milliseconds to be made: the peer
+/// counts as gone from before it, which is never in a detector's favour.
+fn cut_by(lose: impl Fn(&Network, u16) -> Result<()>, stage: &mut Stage, client: &Client) -> Result<()> {
     let before_ns = monotonic_ns();
-    stage.network.cut(client.port())?;
+    lose(&stage.network, client.port())?;
     stage.from(before_ns, client.port(), State::Gone)
+}
+
+/// Cuts a subject off without a word.
+fn cut(stage: &mut Stage, client: &Client) -> Result<()> {
+    cut_by(Network::cut, stage, client)
 }
 
 /// Keeps the subjects until every detector has had its time.
@@ -231,9 +237,7 @@ fn unreachable_by_icmp(stage: &mut Stage) -> Result<()> {
     let clients = stage.connect_subjects()?;
     for client in &clients {
         stage.pass_up_to(INTERVAL);
-        let before_ns = monotonic_ns();
-        stage.network.refuse(client.port())?;
-        stage.from(before_ns, client.port(), State::Gone)?;
+        cut_by(Network::refuse, stage, client)?;
     }
     wait_for_verdicts(stage, clients);
     Ok(())
