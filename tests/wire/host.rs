@@ -54,6 +54,22 @@ impl Host {
         stream::on_segment(&mut environment, &mut flow, direction, &segment);
         self.flow = flow;
     }
+
+    /// A segment of this direction went by unseen.
+    pub(crate) fn contended(&mut self, direction: Direction) {
+        let mut flow = self.flow;
+        let mut environment = HostEnvironment {
+            host: self,
+            bytes: Cow::Borrowed(&[]),
+            masked: direction == Direction::Ingress,
+        };
+        let state = match direction {
+            Direction::Ingress => &mut flow.ingress,
+            Direction::Egress => &mut flow.egress,
+        };
+        stream::contended(&mut environment, state, direction);
+        self.flow = flow;
+    }
 }
 
 /// A segment that waits: its sequence number, what was kept of it, its length.

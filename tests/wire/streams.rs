@@ -255,6 +255,27 @@ fn a_hole_that_the_host_acknowledged_is_said() {
     assert_eq!(frames(&host), 2);
 }
 
+#[test]
+fn a_segment_that_went_by_unseen_is_said_once_and_found_again() {
+    let (mut host, seq, _) = upgraded();
+    let pong = [0x8a, 0x80, 1, 2, 3, 4];
+    host.deliver(Direction::Ingress, seq, &pong, 1, 0);
+    host.contended(Direction::Ingress);
+    host.contended(Direction::Ingress);
+    assert_eq!(said(&host), [(0, 0, LossReason::Contended.number())]);
+    // One of them went by; those behind it are not believed before three stand alone.
+    for at in 2..=4 {
+        host.deliver(Direction::Ingress, seq + 6 * at, &pong, 1, 6_000_000);
+    }
+    assert_eq!(frames(&host), 1);
+    assert_eq!(said(&host).len(), 1);
+    for at in 5..=8 {
+        host.deliver(Direction::Ingress, seq + 6 * at, &pong, 1, 6_000_000);
+    }
+    assert_eq!(said(&host), [(0, 0, LossReason::Contended.number()), (0, 1, 0)]);
+    assert!(frames(&host) > 1);
+}
+
 /// Random bytes on a connection older than the parser, each segment after a quiet time: the easiest there is for a
 /// wrong guess.
 #[test]

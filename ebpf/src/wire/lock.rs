@@ -13,10 +13,16 @@ use aya_ebpf::helpers::generated::bpf_loop;
 /// Tries before the wait is given up: some tens of microseconds, many times what a segment takes.
 const TRIES_MAX: u32 = 2_000;
 
+/// Takes a direction if nobody holds it. Returns whether it is held now.
+#[inline(always)]
+pub(super) fn try_acquire(state: *mut DirectionState) -> bool {
+    exchange(state, 1) == 0
+}
+
 /// Waits for a direction. Returns whether it is held now.
 #[inline(always)]
 pub(super) fn acquire(state: *mut DirectionState) -> bool {
-    if exchange(state, 1) == 0 {
+    if try_acquire(state) {
         return true;
     }
     let mut waiting = Waiting { state, acquired: 0 };

@@ -24,9 +24,9 @@ mod lock;
 mod packet;
 pub(crate) mod state;
 
-use ackbeat_abi::{Counter, Direction, Header, LossReason, Outstanding, RecordKind};
+use ackbeat_abi::{Counter, Direction, Header, Outstanding, RecordKind};
 use ackbeat_wire::{
-    Environment as _, Segment,
+    Segment,
     state::{DirectionState, FlowState, phase},
     stream,
 };
@@ -132,7 +132,14 @@ fn handle<const FROM_PEER: bool>(context: &TcContext, direction: Direction, pack
     count(Counter::WireBuffers);
     let mut kernel = Kernel::<FROM_PEER>::new(context, packet);
     if !lock::acquire(own) {
-        contended(&mut kernel, own, direction);
+        // The segment goes by unseen. Whoever holds the direction says so when it gives it back.
+        // SAFETY: one byte of a live entry.
+        unsafe { core::ptr::write_volatile(&raw mut (*own).contended, 1) };
+        // One try more: a holder that looked before the line above has given the direction back by now, or this try
+        // fails and comes before its release, after which it looks again.
+        if lock::try_acquire(own) {
+            settle(&mut kernel, own, direction);
+        }
         return;
     }
     // The answer's end starts the other direction as well, and an acknowledgement can show that its hole will never be
@@ -141,8 +148,9 @@ fn handle<const FROM_PEER: bool>(context: &TcContext, direction: Direction, pack
     let waits = unsafe { (*other).kept != 0 };
     let both = egress && (seen_phase == phase::HTTP || seen_phase == phase::ANSWER || waits);
     if both && !lock::acquire(other) {
-        lock::release(own);
-        contended(&mut kernel, own, direction);
+        // SAFETY: one byte of a live entry.
+        unsafe { core::ptr::write_volatile(&raw mut (*own).contended, 1) };
+        settle(&mut kernel, own, direction);
         return;
     }
     let segment = Segment {
@@ -160,29 +168,25 @@ fn handle<const FROM_PEER: bool>(context: &TcContext, direction: Direction, pack
         lock::release(other);
     }
     lock::release(own);
+    // SAFETY: one byte of a live entry.
+    if unsafe { core::ptr::read_volatile(&raw const (*own).contended) } != 0 && lock::try_acquire(own) {
+        settle(&mut kernel, own, direction);
+    }
 }
 
-/// Another processor works on this direction for too long: the segment goes by unseen, and that is said now. The
-/// next segment finds the hole.
+/// Says that a segment went by unseen because this direction was held for too long, and gives the direction back.
+///
+/// Only who holds the direction says it: a waiter that said it itself could be overtaken by a frame that the holder
+/// reports at the same moment.
 #[inline(always)]
-fn contended<const FROM_PEER: bool>(
+fn settle<const FROM_PEER: bool>(
     kernel: &mut Kernel<FROM_PEER>,
     own: *mut DirectionState,
     direction: Direction,
 ) {
-    // SAFETY: one byte of a live entry.
-    let followed = unsafe { (*own).phase } == phase::FRAMES;
-    if followed {
-        // SAFETY: one byte of a live entry; whoever holds the lock looks at it again with its next segment.
-        unsafe { core::ptr::write_volatile(&raw mut (*own).phase, phase::LOST) };
-        // Whoever holds the lock reports nothing any more from the frame on that it is at, which may begin before this
-        // segment: the loss begins there.
-        // SAFETY: one aligned field of a live entry; read after the phase was written, so that a frame which is still
-        // reported ends before the next one begins.
-        let seq = unsafe { core::ptr::read_volatile(&raw const (*own).frame_seq) };
-        kernel.count(Counter::WireLosses, 1);
-        kernel.synchronization(direction, seq, Some(LossReason::Contended));
-    }
+    // SAFETY: the lock of `own` is held.
+    stream::contended(kernel, unsafe { &mut *own }, direction);
+    lock::release(own);
 }
 
 /// Data goes out after a quiet time.

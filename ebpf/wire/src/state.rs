@@ -91,8 +91,11 @@ pub struct DirectionState {
     pub head_bytes: u16,
     /// HTTP, egress: 1 once an answer began like HTTP/1.
     pub answered: u8,
+    /// 1 while a segment went by unseen because another processor worked on this direction for too long, and that is
+    /// not said yet. Written without the lock; read and cleared under it.
+    pub contended: u8,
     /// Always zero.
-    pub padding: [u8; 7],
+    pub padding: [u8; 6],
     /// Where the parser is in the segment at hand. Meaningless between segments; it is here because what the kernel's
     /// verifier reads from a map has no history, and so gives it no more cases to tell apart.
     pub walk: Walk,
@@ -133,7 +136,8 @@ impl DirectionState {
         kept: 0,
         head_bytes: 0,
         answered: 0,
-        padding: [0; 7],
+        contended: 0,
+        padding: [0; 6],
         walk: Walk { position: 0, length_bytes: 0, data_frames: 0, outcome: 0, from_kept: 0, kept_end: 0 },
         header: [0; HEADER_ROOM_BYTES],
         payload: [0; PAYLOAD_ROOM_BYTES],

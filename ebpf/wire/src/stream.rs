@@ -100,6 +100,17 @@ pub(crate) fn lose<E: Environment>(
     }
 }
 
+/// Says that a segment went by unseen, if one did: another processor worked on this direction for too long.
+///
+/// To be called while the direction is held, so that no frame can be reported behind the loss.
+#[inline(always)]
+pub fn contended<E: Environment>(environment: &mut E, state: &mut DirectionState, direction: Direction) {
+    state.contended = 0;
+    if state.phase == phase::FRAMES {
+        lose(environment, state, direction, state.expected_seq, LossReason::Contended);
+    }
+}
+
 /// Assumes a frame header at the first byte of this segment.
 #[inline(always)]
 fn guess(state: &mut DirectionState) {
