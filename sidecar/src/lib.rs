@@ -3,6 +3,7 @@
 //! One straight path: [`source`] (kernel records, wire frames, samples) → [`driver`] → [`ackbeat_liveness`] (pure) →
 //! [`telemetry`] (spans, logs). See the README's map of the folders.
 
+pub mod api;
 pub mod check;
 pub mod cli;
 pub mod commands;

@@ -10,7 +10,7 @@ use crate::probing::{Budget, WindowProbes};
 use crate::schedule::Schedule;
 use crate::{
     Assessed, CloseFrames, ConnectionId, Direction, Endpoints, Frame, FrameKind, Input, Opened, Output,
-    Policy, Role, TcpState, Timestamp, Upgrade, Verdict,
+    Policy, Role, Snapshot, TcpState, Timestamp, Upgrade, Verdict,
 };
 
 /// Passes of the sampler that come for a decision, and not on the grid of [`Policy::sample_interval_ms`], are at least
@@ -67,6 +67,25 @@ pub struct ConnectionInfo<'a> {
     pub verdict: Verdict,
     /// Which Close frames have passed.
     pub close_frames: CloseFrames,
+    /// The latest reading of the socket while it was open.
+    pub snapshot: Option<&'a Snapshot>,
+    /// When each rung of the evidence ladder was last seen.
+    pub evidence: EvidenceDates,
+}
+
+/// When each rung of the evidence ladder was last seen; `None` where it never was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EvidenceDates {
+    /// Any segment from the peer.
+    pub hop_at: Option<Timestamp>,
+    /// `snd_una` advanced.
+    pub ack_at: Option<Timestamp>,
+    /// The right edge of the peer's window advanced after it had been limiting.
+    pub drain_at: Option<Timestamp>,
+    /// Payload from the peer.
+    pub inbound_at: Option<Timestamp>,
+    /// The Pong that answers an outstanding Ping.
+    pub pong_at: Option<Timestamp>,
 }
 
 /// The liveness engine. See the [crate's documentation](crate).
@@ -258,18 +277,13 @@ impl Engine {
 
     /// The tracked connections, in the order of their cookies.
     pub fn connections(&self) -> impl Iterator<Item = ConnectionInfo<'_>> {
-        self.connections.values().map(|connection| ConnectionInfo {
-            connection: connection.opened.connection,
-            endpoints: connection.opened.endpoints,
-            role: connection.opened.role,
-            preexisting: connection.opened.preexisting,
-            opened_at: connection.opened.at,
-            upgrade: connection.upgrade.as_ref(),
-            is_websocket: connection.is_websocket,
-            tcp_state: connection.tcp_state,
-            verdict: if connection.is_closing() { Verdict::Closed } else { connection.verdict },
-            close_frames: connection.close_frames(),
-        })
+        self.connections.values().map(|connection| connection.info())
+    }
+
+    /// One tracked connection; `None` if it is not tracked (any more).
+    #[must_use]
+    pub fn connection(&self, connection: ConnectionId) -> Option<ConnectionInfo<'_>> {
+        self.connections.get(&connection).map(|connection| connection.info())
     }
 
     /// Ends every record now. Open connections come out with [`still_open`](crate::CloseRecord::still_open) and are

@@ -7,7 +7,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use crate::schedule::{Schedule, Ticks};
-use crate::{Frame, HeartbeatSource, PingLocation, Seq, Snapshot, Timestamp};
+use crate::{Frame, HeartbeatAnswered, HeartbeatSource, PingLocation, Seq, Snapshot, Timestamp};
 
 /// Pings that are remembered. The oldest unanswered one is always among them.
 const PINGS_MAX: usize = 16;
@@ -107,14 +107,22 @@ impl Heartbeat {
         earlier
     }
 
-    /// A Pong came in. Gives whether it answers a Ping that was outstanding; an unsolicited one answers none.
-    pub(crate) fn on_pong(&mut self, frame: &Frame) -> bool {
+    /// A Pong came in. Gives what it answers, if a Ping was outstanding; an unsolicited one answers none.
+    pub(crate) fn on_pong(&mut self, frame: &Frame) -> Option<HeartbeatAnswered> {
         self.on_source(frame);
         let answered = self
             .pings
             .iter()
             .rposition(|ping| ping.payload == frame.payload && ping.at <= frame.at && !ping.answered);
-        let ping_at = answered.and_then(|index| self.pings.get(index)).map(|ping| ping.at);
+        let ping = answered.and_then(|index| self.pings.get(index));
+        let ping_at = ping.map(|ping| ping.at);
+        let told = ping.map(|ping| HeartbeatAnswered {
+            connection: frame.connection,
+            at: frame.at,
+            profile: frame.profile,
+            ping_to_ack_us: ping.acked_at.map(|acked| acked.ns_since(ping.at) / 1_000),
+            ack_to_pong_us: ping.acked_at.map(|acked| frame.at.ns_since(acked) / 1_000),
+        });
         if let Some(index) = answered {
             self.forgotten = 0;
             for ping in self.pings.iter_mut().take(index + 1) {
@@ -125,7 +133,7 @@ impl Heartbeat {
             self.older_pong = self.pongs.pop_front();
         }
         self.pongs.push_back(Pong { at: frame.at, seq_end: frame.seq_end, ping_at });
-        answered.is_some()
+        told
     }
 
     fn on_source(&mut self, frame: &Frame) {
@@ -334,7 +342,7 @@ fn is_read(pong: &Pong, snapshot: Option<&Snapshot>) -> bool {
 mod tests {
     use super::{Heartbeat, Sight};
     use crate::schedule::Schedule;
-    use crate::{ConnectionId, Direction, Frame, FrameKind, Seq, Timestamp};
+    use crate::{ConnectionId, Direction, Frame, FrameKind, HeartbeatProfile, Seq, Timestamp};
 
     fn frame(at_ms: u64, direction: Direction, kind: FrameKind, payload: &[u8]) -> Frame {
         Frame {
@@ -342,6 +350,7 @@ mod tests {
             at: Timestamp::from_ms(at_ms),
             direction,
             kind,
+            profile: HeartbeatProfile::Rfc6455,
             seq_start: Some(Seq(0)),
             seq_end: Some(Seq(2)),
             payload: payload.to_vec(),
@@ -379,9 +388,12 @@ mod tests {
         for (at, payload) in [(1_000, b"a"), (2_000, b"b"), (3_000, b"c")] {
             heartbeat.on_ping(frame(at, Direction::Egress, FrameKind::Ping, payload));
         }
-        assert!(heartbeat.on_pong(&frame(3_100, Direction::Ingress, FrameKind::Pong, b"b")));
+        assert!(heartbeat.on_pong(&frame(3_100, Direction::Ingress, FrameKind::Pong, b"b")).is_some());
         assert_eq!(heartbeat.oldest_unanswered().unwrap().at, Timestamp::from_ms(3_000));
-        assert!(!heartbeat.on_pong(&frame(3_200, Direction::Ingress, FrameKind::Pong, b"x")), "unsolicited");
+        assert!(
+            heartbeat.on_pong(&frame(3_200, Direction::Ingress, FrameKind::Pong, b"x")).is_none(),
+            "unsolicited"
+        );
         assert!(heartbeat.oldest_unanswered().is_some());
     }
 

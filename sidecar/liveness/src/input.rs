@@ -4,7 +4,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
-use crate::{Seq, Timestamp};
+use crate::{HeartbeatProfile, Seq, Timestamp};
 
 /// The socket's cookie: the identity of a connection. Addresses and ports are reused, cookies are not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -354,6 +354,9 @@ pub struct Frame {
     pub direction: Direction,
     /// What it is.
     pub kind: FrameKind,
+    /// How the heartbeat looks; meaningless for a Close frame.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub profile: HeartbeatProfile,
     /// Sequence number of its first byte; `None` where it was reported by the application.
     pub seq_start: Option<Seq>,
     /// Sequence number after its last byte; `None` where it was reported by the application.

@@ -57,7 +57,7 @@ mod sequence;
 mod time;
 mod verdict;
 
-pub use engine::{CONNECTION_LIMIT_DEFAULT, ConnectionInfo, Engine, EngineCounters};
+pub use engine::{CONNECTION_LIMIT_DEFAULT, ConnectionInfo, Engine, EngineCounters, EvidenceDates};
 pub use input::*;
 pub use output::*;
 pub use policy::*;

@@ -182,6 +182,28 @@ words! {
 }
 
 words! {
+    /// How a heartbeat looks on the wire (`ackbeat.heartbeat.profile`).
+    #[derive(Default)]
+    HeartbeatProfile {
+        /// Ping and Pong control frames (RFC 6455 sections 5.5.2 and 5.5.3).
+        #[default]
+        Rfc6455 = "rfc6455",
+        /// Text frames `ping` and `pong`.
+        PingPong = "ping-pong",
+        /// JSON objects whose `type` is `ping` or `pong`, with other members in any order.
+        Json = "json",
+        /// engine.io packets `2` and `3` (protocol revision 4: the server asks; 3: the client).
+        EngineIo = "engine.io",
+        /// Phoenix channels: the client's `heartbeat`, the server's `phx_reply` (serializers 1.0.0 and 2.0.0).
+        Phoenix = "phoenix",
+        /// SignalR's message of type 6 with its record separator. Each side sends its own; none answers another.
+        SignalR = "signalr",
+        /// What the settings describe.
+        Custom = "custom",
+    }
+}
+
+words! {
     /// How far the evidence reaches (`ackbeat.evidence.scope`).
     EvidenceScope {
         /// To the peer itself.
@@ -215,6 +237,8 @@ pub enum Output {
     /// ([`Engine::set_window_probes`](crate::Engine::set_window_probes)); whoever sends it says so with
     /// [`Input::ProbeSent`](crate::Input::ProbeSent), and whoever does not says nothing.
     ProbeWanted(ProbeWanted),
+    /// A heartbeat of the host was answered.
+    Answered(HeartbeatAnswered),
     /// Everything that is known about a connection that is over. Exactly one for each [`crate::Input::Opened`].
     Closed(Box<CloseRecord>),
 }
@@ -234,6 +258,23 @@ pub struct ProbeWanted {
     pub seq: Seq,
     /// Acknowledgement number, `rcv_nxt`.
     pub ack: Seq,
+}
+
+/// A Pong answered an outstanding Ping of the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct HeartbeatAnswered {
+    /// The connection.
+    pub connection: ConnectionId,
+    /// When the Pong came.
+    pub at: Timestamp,
+    /// How the heartbeat looks.
+    pub profile: HeartbeatProfile,
+    /// From the Ping on the wire to its acknowledgement by the peer's kernel, in microseconds: what the Ping waited for
+    /// in queues. `None` where no reading showed it before the Pong.
+    pub ping_to_ack_us: Option<u64>,
+    /// From that acknowledgement to the Pong, in microseconds: what the peer's application took. `None` as above.
+    pub ack_to_pong_us: Option<u64>,
 }
 
 /// A verdict changed, or whether it justifies a kill.
@@ -293,8 +334,8 @@ pub struct Assessed {
 pub struct Heartbeat {
     /// Where it is known from.
     pub source: HeartbeatSource,
-    /// Name of its profile (`rfc6455`).
-    pub profile: Option<String>,
+    /// How it looks on the wire.
+    pub profile: Option<HeartbeatProfile>,
     /// Learned interval between Pings, in milliseconds.
     pub interval_ms: Option<u64>,
     /// Pings since the last Pong, as the host would count them; `None` where unknown.

@@ -218,7 +218,7 @@ impl Printer {
             }
             Output::Closed(record) => self.closed(record),
             // A replay sends nothing.
-            Output::ProbeWanted(_) => {}
+            Output::Answered(_) | Output::ProbeWanted(_) => {}
         }
     }
 

@@ -5,7 +5,8 @@ use std::io::{BufReader, Cursor};
 use std::path::Path;
 
 use ackbeat_liveness::{
-    Direction, Frame, FrameKind, Process, Role, Seq, Snapshot, TcpState, Transition, Upgrade,
+    Direction, Frame, FrameKind, HeartbeatProfile, Process, Role, Seq, Snapshot, TcpState, Transition,
+    Upgrade,
 };
 
 use super::*;
@@ -76,6 +77,7 @@ impl Night {
             at: at(ms),
             direction,
             kind,
+            profile: HeartbeatProfile::Rfc6455,
             seq_start: Some(Seq(start)),
             seq_end: Some(Seq(start.wrapping_add(6))),
             payload: payload.to_vec(),

@@ -291,7 +291,7 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
     fn take_outputs(&mut self) {
         while let Some(output) = self.engine.poll() {
             let over = match &output {
-                Output::VerdictChanged(_) => None,
+                Output::VerdictChanged(_) | Output::Answered(_) => None,
                 Output::ProbeWanted(wanted) => {
                     self.probes.want(*wanted);
                     None

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use ackbeat_liveness::{
-    Direction, Endpoints, Frame, FrameKind, Opened, Policy, ProbeWanted, Role, Seq, Snapshot,
-    Synchronization, TcpState, Transition, Upgrade, WindowProbes,
+    Direction, Endpoints, Frame, FrameKind, HeartbeatProfile, Opened, Policy, ProbeWanted, Role, Seq,
+    Snapshot, Synchronization, TcpState, Transition, Upgrade, WindowProbes,
 };
 
 use super::clock::MonotonicClock;
@@ -205,6 +205,7 @@ fn frame(kind: FrameKind, direction: Direction, seq_start: u32, at: Timestamp) -
         at,
         direction,
         kind,
+        profile: HeartbeatProfile::Rfc6455,
         seq_start: Some(Seq(seq_start)),
         seq_end: Some(Seq(seq_start + 6)),
         payload: b"beat".to_vec(),

@@ -2,8 +2,8 @@ use std::io::BufReader;
 use std::path::Path;
 
 use ackbeat_liveness::{
-    ConnectionId, Direction, Endpoints, Frame, FrameKind, Input, Opened, Output, Policy, Role, Seq, Snapshot,
-    Synchronization, TcpState, Timestamp, Upgrade, Verdict,
+    ConnectionId, Direction, Endpoints, Frame, FrameKind, HeartbeatProfile, Input, Opened, Output, Policy,
+    Role, Seq, Snapshot, Synchronization, TcpState, Timestamp, Upgrade, Verdict,
 };
 
 use super::*;
@@ -214,6 +214,7 @@ fn payloads_stay_out_and_a_pong_still_repeats_its_ping() {
             at: Timestamp::from_ms(2),
             direction,
             kind,
+            profile: HeartbeatProfile::Rfc6455,
             seq_start: Some(Seq(1)),
             seq_end: Some(Seq(9)),
             payload: payload.to_vec(),
@@ -368,6 +369,7 @@ fn a_later_segment_makes_sense_by_itself() {
                 at: Timestamp::from_ms(ms),
                 direction,
                 kind,
+                profile: HeartbeatProfile::Rfc6455,
                 seq_start: Some(Seq(beat * 6)),
                 seq_end: Some(Seq(beat * 6 + 6)),
                 payload: beat.to_be_bytes().to_vec(),

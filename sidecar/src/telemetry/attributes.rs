@@ -3,8 +3,8 @@
 //! A signal that is unavailable has no attribute: it is never 0 or an empty string.
 
 use ackbeat_liveness::{
-    Assessment, CloseInitiator, CloseKind, CloseMethod, CloseRecord, Heartbeat, Postmortem, Snapshot,
-    VerdictChange,
+    Assessment, CloseInitiator, CloseKind, CloseMethod, CloseRecord, Heartbeat, HeartbeatProfile, Postmortem,
+    Snapshot, VerdictChange,
 };
 use opentelemetry::{Key, KeyValue, Value};
 use opentelemetry_semantic_conventions::attribute as semconv;
@@ -167,7 +167,7 @@ impl Attributes {
 
     fn heartbeat(&mut self, heartbeat: &Heartbeat) {
         self.set(HEARTBEAT_SOURCE, heartbeat.source.as_str());
-        self.known(HEARTBEAT_PROFILE, heartbeat.profile.clone());
+        self.known(HEARTBEAT_PROFILE, heartbeat.profile.map(HeartbeatProfile::as_str));
         self.count(HEARTBEAT_INTERVAL_MS, heartbeat.interval_ms);
         self.count(HEARTBEAT_MISSED, heartbeat.missed);
         self.count(HEARTBEAT_LAST_PONG_AGE_MS, heartbeat.last_pong_age_ms);

@@ -122,6 +122,13 @@ impl Sink for Telemetry {
                 connection = wanted.connection.0,
                 "an own window probe is wanted"
             ),
+            Output::Answered(answered) => trace!(
+                target: "ackbeat::heartbeat",
+                connection = answered.connection.0,
+                ping_to_ack_us = answered.ping_to_ack_us,
+                ack_to_pong_us = answered.ack_to_pong_us,
+                "a Pong answered"
+            ),
             Output::Closed(record) => self.closed(record),
         }
     }

@@ -2,8 +2,8 @@
 
 use ackbeat_liveness::{
     Assessed, Assessment, CloseFrames, CloseInitiator, CloseKind, CloseMethod, CloseRecord, ConnectionId,
-    Endpoints, EvidenceScope, Heartbeat, HeartbeatSource, PingLocation, Postmortem, Process, Role, Rung, Seq,
-    Snapshot, TcpState, Timestamp, Upgrade, Verdict, VerdictChange,
+    Endpoints, EvidenceScope, Heartbeat, HeartbeatProfile, HeartbeatSource, PingLocation, Postmortem,
+    Process, Role, Rung, Seq, Snapshot, TcpState, Timestamp, Upgrade, Verdict, VerdictChange,
 };
 
 /// A snapshot in which every signal is available.
@@ -90,7 +90,7 @@ pub(crate) fn false_kill() -> CloseRecord {
             scope: EvidenceScope::NextHop,
             heartbeat: Heartbeat {
                 source: HeartbeatSource::Wire,
-                profile: Some("rfc6455".to_owned()),
+                profile: Some(HeartbeatProfile::Rfc6455),
                 interval_ms: Some(2_000),
                 missed: Some(2),
                 last_pong_age_ms: Some(4_200),

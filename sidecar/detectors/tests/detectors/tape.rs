@@ -55,6 +55,7 @@ pub(crate) fn frame(at: u64, direction: Direction, kind: FrameKind, payload: &[u
         at: ms(at),
         direction,
         kind,
+        profile: HeartbeatProfile::Rfc6455,
         seq_start: None,
         seq_end: None,
         payload: payload.to_vec(),

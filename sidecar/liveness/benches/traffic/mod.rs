@@ -56,6 +56,7 @@ fn frame(number: u64, at: Timestamp, kind: FrameKind, seq_end: u32) -> Input {
         at,
         direction: if kind == FrameKind::Ping { Direction::Egress } else { Direction::Ingress },
         kind,
+        profile: HeartbeatProfile::Rfc6455,
         seq_start: Some(Seq(seq_end.wrapping_sub(PING_BYTES))),
         seq_end: Some(Seq(seq_end)),
         payload: Vec::new(),

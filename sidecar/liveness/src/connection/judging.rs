@@ -1,7 +1,6 @@
 //! What a connection looks like now: verdict, heartbeat, ages.
 
 use alloc::collections::VecDeque;
-use alloc::string::ToString;
 
 use super::{Connection, Context, Phase};
 use crate::closing::{Cause, Draft, HOLD_MS};
@@ -9,8 +8,8 @@ use crate::heartbeat::{Missed, Sight};
 use crate::schedule::Schedule;
 use crate::verdict::{Facts, Judgement};
 use crate::{
-    Assessed, CloseFrames, EvidenceScope, Heartbeat, HeartbeatSource, Output, PingLocation, Process, Rung,
-    Snapshot, Timestamp, VERDICT_HISTORY_MAX, Verdict, VerdictChange,
+    Assessed, CloseFrames, EvidenceScope, Heartbeat, HeartbeatProfile, HeartbeatSource, Output, PingLocation,
+    Process, Rung, Snapshot, Timestamp, VERDICT_HISTORY_MAX, Verdict, VerdictChange,
 };
 
 impl Connection {
@@ -119,7 +118,7 @@ impl Connection {
         let (ping_location, ping_bytes_ahead) = self.beats.location(missed, self.evidence.snapshot.as_ref());
         Heartbeat {
             source,
-            profile: (source == HeartbeatSource::Wire).then(|| "rfc6455".to_string()),
+            profile: (source == HeartbeatSource::Wire).then_some(HeartbeatProfile::Rfc6455),
             interval_ms: schedule.and_then(Schedule::interval_ns).map(|ns| (ns + 500_000) / 1_000_000),
             missed: missed.map(|missed| missed.count),
             last_pong_age_ms: self.beats.last_pong_at().map(|pong| at.ms_since(pong)),

@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 
 use crate::agenda::Slot;
 use crate::closing::{Cause, Closing, Draft, HOLD_MS, SeenCloses, Step, step};
+use crate::engine::{ConnectionInfo, EvidenceDates};
 use crate::evidence::{Evidence, raise};
 use crate::heartbeat::{Heartbeat as Beats, Sight};
 use crate::probing::{Probing, WindowProbes};
@@ -128,6 +129,30 @@ impl Connection {
         match self.opened.role {
             Role::Server => (false, self.opened.endpoints.local_port),
             Role::Client => (true, self.opened.endpoints.peer_port),
+        }
+    }
+
+    /// What whoever lists connections is told.
+    pub(crate) fn info(&self) -> ConnectionInfo<'_> {
+        ConnectionInfo {
+            connection: self.opened.connection,
+            endpoints: self.opened.endpoints,
+            role: self.opened.role,
+            preexisting: self.opened.preexisting,
+            opened_at: self.opened.at,
+            upgrade: self.upgrade.as_ref(),
+            is_websocket: self.is_websocket,
+            tcp_state: self.tcp_state,
+            verdict: if self.is_closing() { Verdict::Closed } else { self.verdict },
+            close_frames: self.close_frames(),
+            snapshot: self.evidence.snapshot.as_ref(),
+            evidence: EvidenceDates {
+                hop_at: self.evidence.hop_at,
+                ack_at: self.evidence.ack_at,
+                drain_at: self.evidence.drain_at,
+                inbound_at: self.evidence.inbound_at,
+                pong_at: self.evidence.pong_at,
+            },
         }
     }
 
@@ -257,8 +282,9 @@ impl Connection {
                 match kind {
                     FrameKind::Pong => {
                         let oldest_end = self.beats.oldest_unanswered().and_then(|ping| ping.seq_end);
-                        if self.beats.on_pong(&frame) {
+                        if let Some(answered) = self.beats.on_pong(&frame) {
                             self.evidence.on_answer(at, oldest_end);
+                            outputs.push_back(Output::Answered(answered));
                         }
                     }
                     FrameKind::Close => self.closes.on_frame(frame),

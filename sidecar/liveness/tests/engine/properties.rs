@@ -394,6 +394,7 @@ fn frame() -> impl Strategy<Value = Input> {
                 at,
                 direction,
                 kind,
+                profile: HeartbeatProfile::Rfc6455,
                 seq_start,
                 seq_end,
                 payload,
@@ -454,7 +455,7 @@ impl Said {
             Output::Closed(record) => {
                 self.0.remove(&record.connection);
             }
-            Output::ProbeWanted(_) => {}
+            Output::Answered(_) | Output::ProbeWanted(_) => {}
         }
     }
 
@@ -529,7 +530,7 @@ proptest! {
                         assert!(record.ended_at >= record.closed_at);
                         assert_eq!(record.postmortem.is_some(), record.initiator == CloseInitiator::Host);
                     }
-                    Output::VerdictChanged(_) | Output::ProbeWanted(_) => {}
+                    Output::VerdictChanged(_) | Output::Answered(_) | Output::ProbeWanted(_) => {}
                 }
             }
         };

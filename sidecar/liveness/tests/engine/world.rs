@@ -392,6 +392,7 @@ impl World {
             at: self.at(),
             direction,
             kind,
+            profile: HeartbeatProfile::Rfc6455,
             seq_start: Some(self.seq(start)),
             seq_end: Some(self.seq(end)),
             payload: Vec::new(),

@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv6Addr};
 use ackbeat_abi as abi;
 use ackbeat_abi::{LossReason, Member, Record, task_flags};
 use ackbeat_liveness::{
-    ConnectionId, Direction, Endpoints, Frame, FrameKind, Input, Opened, Process, Reset, Role, Seq, Snapshot,
-    Synchronization, TcpState, Timestamp, Transition,
+    ConnectionId, Direction, Endpoints, Frame, FrameKind, HeartbeatProfile, Input, Opened, Process, Reset,
+    Role, Seq, Snapshot, Synchronization, TcpState, Timestamp, Transition,
 };
 
 use super::{clock::JiffiesClock, upgrade};
@@ -296,6 +296,7 @@ fn frame(found: &abi::Frame) -> Result<Frame, Rejection> {
         at: Timestamp::from_ns(found.header.time_ns),
         direction: direction(found.direction),
         kind,
+        profile: HeartbeatProfile::Rfc6455,
         seq_start: Some(Seq(found.seq_start)),
         seq_end: Some(Seq(found.seq_end)),
         payload,

@@ -70,6 +70,12 @@ impl Heard {
                 Output::ProbeWanted(wanted) => {
                     ensure!(self.may_probe, "{wanted:?} although no probes may be sent");
                 }
+                Output::Answered(answered) => {
+                    ensure!(
+                        answered.ping_to_ack_us.is_some() == answered.ack_to_pong_us.is_some(),
+                        "half of an answer: {answered:?}"
+                    );
+                }
                 Output::Closing { connection, .. } => {
                     self.said.insert(connection, (Verdict::Closed, false));
                     *self.closings.entry(connection).or_default() += 1;

@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use ackbeat_liveness::{
-    ConnectionId, Direction, Endpoints, Frame, FrameKind, Input, Opened, Process, Reset, Role, Seq, Snapshot,
-    Synchronization, TcpState, Timestamp, Transition, Upgrade,
+    ConnectionId, Direction, Endpoints, Frame, FrameKind, HeartbeatProfile, Input, Opened, Process, Reset,
+    Role, Seq, Snapshot, Synchronization, TcpState, Timestamp, Transition, Upgrade,
 };
 
 use crate::draw::Draw;
@@ -131,6 +131,7 @@ fn frame(draw: &mut Draw<'_>, at: Timestamp) -> Frame {
         at,
         direction: if draw.below(4) == 0 { direction(draw) } else { usual },
         kind,
+        profile: HeartbeatProfile::Rfc6455,
         seq_start: seq(draw),
         seq_end: seq(draw),
         payload: draw.take(usize::from(length)).to_vec(),

@@ -47,13 +47,21 @@ fn run(bytes: &[u8]) -> Result<(), String> {
         segment_max: if flags & 64 == 0 { 1_500 } else { 30_000 },
         pause_max_ns: 20_000_000,
     };
-    let case = Case::random(seed, trouble);
+    // Segments that go by unseen because another processor holds the direction.
+    let contended = flags & 128 != 0;
+    let mut case = Case::random(seed, trouble);
+    case.in_order &= !contended;
+    let mut chance = fastrand::Rng::with_seed(seed);
     let mut host = Host::new(FlowState::OPENED);
     for delivery in &case.deliveries {
         let (stream, other) = match delivery.direction {
             Direction::Ingress => (&case.ingress, &case.egress),
             Direction::Egress => (&case.egress, &case.ingress),
         };
+        if contended && delivery.start >= stream.frames_start && chance.u8(..) < 8 {
+            host.contended(delivery.direction);
+            continue;
+        }
         host.deliver(
             delivery.direction,
             stream.seq(delivery.start),

@@ -76,7 +76,7 @@ impl Contact {
 
 #[cfg(test)]
 mod tests {
-    use ackbeat_liveness::{ConnectionId, Frame, FrameKind, TcpState};
+    use ackbeat_liveness::{ConnectionId, Frame, FrameKind, HeartbeatProfile, TcpState};
 
     use super::*;
 
@@ -90,6 +90,7 @@ mod tests {
             at: at(at_ms),
             direction: Direction::Egress,
             kind: FrameKind::Ping,
+            profile: HeartbeatProfile::Rfc6455,
             seq_start: Some(Seq(start)),
             seq_end: Some(Seq(start).plus(6)),
             payload: Vec::new(),

@@ -1,0 +1,3 @@
+//! The API on the pod's loopback: verdicts for whoever asks before it kills.
+
+pub mod types;

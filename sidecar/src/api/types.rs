@@ -1,0 +1,343 @@
+//! What the API says and is told, as JSON. The server, `ackbeat top` and the tests share these types.
+//!
+//! A member whose value is not known is `null`, never 0. Ages are in milliseconds of monotonic time, at the moment of the
+//! answer.
+
+use ackbeat_liveness::{
+    Assessment, CloseFrames, CloseInitiator, CloseKind, CloseMethod, EvidenceScope, HeartbeatProfile,
+    HeartbeatSource, PingLocation, Postmortem, Role, Rung, TcpState, Verdict,
+};
+use serde::{Deserialize, Serialize};
+
+/// Where the API listens unless told otherwise.
+pub const ADDRESS_DEFAULT: &str = "127.0.0.1:9465";
+/// Heartbeats in one report at most.
+pub const HEARTBEATS_MAX: usize = 256;
+/// Bytes of a request's body at most.
+pub const BODY_MAX_BYTES: usize = 64 * 1024;
+/// Age of a reported heartbeat at most, in milliseconds.
+pub const HEARTBEAT_AGE_MAX_MS: u64 = 60_000;
+/// Bytes of a reported heartbeat's `id` at most: as many as a Ping holds (RFC 6455 section 5.5).
+pub const HEARTBEAT_ID_MAX_BYTES: usize = 125;
+/// Connections in one answer unless the request says otherwise.
+pub const LIMIT_DEFAULT: usize = 100;
+/// Connections in one answer at most.
+pub const LIMIT_MAX: usize = 100_000;
+
+/// `GET /v1/verdict`, and one of `GET /v1/connections`: what is known about a connection now.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Connection {
+    /// The socket's cookie.
+    pub connection: u64,
+    /// `ADDRESS:PORT` of the peer, an IPv6 address in brackets.
+    pub peer: String,
+    /// `ADDRESS:PORT` of the pod's side.
+    pub local: String,
+    /// Who dialled.
+    pub role: Role,
+    /// Path of the upgrade request, without its query.
+    pub path: Option<String>,
+    /// A heartbeat, a Close frame or an upgrade was seen.
+    pub is_websocket: bool,
+    /// It is older than the sidecar.
+    pub preexisting: bool,
+    /// Since it was established, or found.
+    pub age_ms: u64,
+    /// What the evidence adds up to.
+    pub verdict: Verdict,
+    /// The rung of evidence that the verdict stands on.
+    pub rung: Rung,
+    /// How far the evidence reaches.
+    pub scope: EvidenceScope,
+    /// Whether the policy justifies a kill. The one member that a watchdog needs.
+    pub kill_justified: bool,
+    /// What to close with, where a kill is justified.
+    pub suggested_close: Option<SuggestedClose>,
+    /// The heartbeat.
+    pub heartbeat: Heartbeat,
+    /// When each rung of the evidence ladder was last seen.
+    pub evidence: EvidenceAges,
+    /// The socket, as last read.
+    pub tcp: Tcp,
+}
+
+/// A Close frame to send.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SuggestedClose {
+    /// Status code (RFC 6455 section 7.4).
+    pub code: u16,
+    /// Reason, at most 123 bytes.
+    pub reason: String,
+}
+
+/// The heartbeat of a connection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Heartbeat {
+    /// Where it is known from.
+    pub source: HeartbeatSource,
+    /// How it looks on the wire.
+    pub profile: Option<HeartbeatProfile>,
+    /// Learned interval.
+    pub interval_ms: Option<u64>,
+    /// Pings since the last Pong, as the host would count them.
+    pub missed: Option<u32>,
+    /// Age of the last Pong.
+    pub last_pong_age_ms: Option<u64>,
+    /// Where the oldest unanswered Ping is.
+    pub ping_location: PingLocation,
+    /// Bytes that stood before it and were not acknowledged.
+    pub ping_bytes_ahead: Option<u64>,
+    /// Pings that never reached the wire were inferred from the port's schedule.
+    pub inferred: bool,
+}
+
+/// Ages of the evidence, weakest rung first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EvidenceAges {
+    /// Any segment from the peer.
+    pub hop_age_ms: Option<u64>,
+    /// Bytes were acknowledged.
+    pub ack_age_ms: Option<u64>,
+    /// The peer's window moved on after it had been limiting.
+    pub drain_age_ms: Option<u64>,
+    /// Payload came.
+    pub inbound_age_ms: Option<u64>,
+    /// The Pong of an outstanding Ping came.
+    pub pong_age_ms: Option<u64>,
+}
+
+/// A reading of the socket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tcp {
+    /// Age of this reading; everything else is as it was then. Sockets are read while something is outstanding.
+    pub read_age_ms: Option<u64>,
+    /// TCP state.
+    pub state: Option<TcpState>,
+    /// Bytes written and not acknowledged.
+    pub send_queue_bytes: Option<u32>,
+    /// Bytes written and not sent.
+    pub unsent_bytes: Option<u32>,
+    /// Bytes received and not read by the application.
+    pub unread_bytes: Option<u32>,
+    /// The peer's receive window.
+    pub snd_wnd_bytes: Option<u32>,
+    /// Smoothed round-trip time.
+    pub srtt_us: Option<u32>,
+    /// Retransmission timeout.
+    pub rto_ms: Option<u32>,
+    /// Exponent of the retransmission back-off.
+    pub backoff: Option<u8>,
+    /// Unanswered retransmissions of the oldest segment.
+    pub retransmits: Option<u8>,
+    /// Bytes acknowledged since the connection was made.
+    pub bytes_acked: Option<u64>,
+    /// Payload bytes received since the connection was made.
+    pub bytes_received: Option<u64>,
+}
+
+/// `GET /v1/connections`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Connections {
+    /// Connections that are watched.
+    pub total: usize,
+    /// Of them, those that the filter lets through.
+    pub matched: usize,
+    /// Of them, the first `limit`, in the order asked for.
+    pub connections: Vec<Connection>,
+}
+
+/// `GET /v1/status`: the sidecar itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// Version of ackbeat.
+    pub version: String,
+    /// How evidence is gathered: `ebpf` or `sock_diag`.
+    pub mode: String,
+    /// Name of the policy.
+    pub policy: String,
+    /// Whether what existed at the start was found, so that the answers are complete.
+    pub ready: bool,
+    /// Since the start of the sidecar.
+    pub uptime_ms: u64,
+    /// Signals that this kernel or mode does not give.
+    pub missing_signals: Vec<String>,
+    /// Connections that are watched, by verdict.
+    pub connections: std::collections::BTreeMap<String, usize>,
+    /// Connections that ended since the start.
+    pub closed: ClosedTotals,
+    /// What was lost on the way to a verdict, or to whoever listens.
+    pub lost: LostTotals,
+}
+
+/// Ends of connections since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClosedTotals {
+    /// All of them.
+    pub total: u64,
+    /// Started by the host.
+    pub by_host: u64,
+    /// Of them, kills by a heartbeat watchdog.
+    pub heartbeat_kills: u64,
+    /// Of them, kills of a peer that was there.
+    pub false_kills: u64,
+}
+
+/// Losses since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LostTotals {
+    /// Records of the kernel programs that found no room or were refused.
+    pub kernel_records: u64,
+    /// Times that the wire parser lost its place.
+    pub wire_losses: u64,
+    /// Spans that were not delivered.
+    pub spans: u64,
+    /// Events that a reader of `/v1/events` was too slow for.
+    pub events: u64,
+    /// Reported heartbeats that found no room.
+    pub heartbeats: u64,
+}
+
+/// `POST /v1/heartbeats`: heartbeats that the host saw itself, because TLS ends in it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HeartbeatReport {
+    /// The heartbeats, in the order of their time; at most [`HEARTBEATS_MAX`].
+    pub heartbeats: Vec<ReportedHeartbeat>,
+}
+
+/// One of them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReportedHeartbeat {
+    /// `ADDRESS:PORT` of the peer.
+    pub peer: String,
+    /// `ADDRESS:PORT` of the pod's side, where the peer alone is not enough.
+    #[serde(default)]
+    pub local: Option<String>,
+    /// What it was.
+    pub kind: ReportedKind,
+    /// How long ago, in milliseconds; at most [`HEARTBEAT_AGE_MAX_MS`].
+    #[serde(default)]
+    pub age_ms: u64,
+    /// What the Pong has in common with its Ping, at most [`HEARTBEAT_ID_MAX_BYTES`] bytes; without it a Pong answers the
+    /// last Ping.
+    #[serde(default)]
+    pub id: Option<String>,
+}
+
+/// A Ping that the host sent, or a Pong that it got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ReportedKind {
+    /// The host sent a Ping.
+    Ping,
+    /// The host got a Pong.
+    Pong,
+}
+
+/// What became of a report (status 202).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeartbeatReceipt {
+    /// Heartbeats that were taken.
+    pub accepted: usize,
+    /// Heartbeats of connections that are not watched.
+    pub unmatched: usize,
+    /// Heartbeats that are seen on the wire already.
+    pub redundant: usize,
+}
+
+/// One message of `GET /v1/events`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Event {
+    /// A verdict changed, or whether a kill is justified under it.
+    VerdictChanged {
+        /// The socket's cookie.
+        connection: u64,
+        /// `ADDRESS:PORT` of the peer.
+        peer: String,
+        /// `ADDRESS:PORT` of the pod's side.
+        local: String,
+        /// When, in milliseconds of Unix time.
+        at_unix_ms: u64,
+        /// The verdict before.
+        from: Verdict,
+        /// The verdict now.
+        to: Verdict,
+        /// The rung that it stands on.
+        rung: Rung,
+        /// Whether the policy justifies a kill now.
+        kill_justified: bool,
+    },
+    /// A connection ended, and its post-mortem is over.
+    Closed(Box<ClosedEvent>),
+    /// This reader was too slow: events are missing, and the server closes the stream after this message.
+    Lagged {
+        /// How many are missing.
+        events_dropped: u64,
+    },
+}
+
+/// A connection that is over.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClosedEvent {
+    /// The socket's cookie.
+    pub connection: u64,
+    /// `ADDRESS:PORT` of the peer.
+    pub peer: String,
+    /// `ADDRESS:PORT` of the pod's side.
+    pub local: String,
+    /// When it was closed, in milliseconds of Unix time.
+    pub at_unix_ms: u64,
+    /// Path of the upgrade request.
+    pub path: Option<String>,
+    /// Kind of close.
+    pub kind: CloseKind,
+    /// Who closed first.
+    pub initiator: CloseInitiator,
+    /// FIN or RST.
+    pub method: Option<CloseMethod>,
+    /// Which Close frames passed.
+    pub ws_frame: CloseFrames,
+    /// Status code of the initiator's Close frame.
+    pub ws_code: Option<u16>,
+    /// Its reason.
+    pub ws_reason: Option<String>,
+    /// The verdict at the close.
+    pub verdict: Verdict,
+    /// The rung that it stood on.
+    pub rung: Rung,
+    /// Whether the policy justified a kill at the close.
+    pub kill_justified: bool,
+    /// What to think of the close; `null` where it was graceful or not the host's.
+    pub assessment: Option<Assessment>,
+    /// The host killed a peer that was there.
+    pub false_kill: bool,
+    /// What the socket showed afterwards.
+    pub postmortem: Option<Postmortem>,
+    /// Pings that were missed, as the host would count them.
+    pub missed: Option<u32>,
+    /// Lifetime; `null` where it is older than the sidecar.
+    pub lifetime_ms: Option<u64>,
+    /// Trace of the connection, 32 hexadecimal digits.
+    pub trace_id: String,
+    /// Span of the close, or of the connection where the host did not close it.
+    pub span_id: String,
+}
+
+/// An error (RFC 9457, `application/problem+json`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Problem {
+    /// `about:blank`: the status says what kind it is.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// In a few words.
+    pub title: String,
+    /// The HTTP status.
+    pub status: u16,
+    /// What is wrong, and what to do about it.
+    pub detail: String,
+    /// The member or parameter that is wrong, as a path: `heartbeats[3].kind`, `peer`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub field: Option<String>,
+}
