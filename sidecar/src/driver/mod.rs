@@ -37,6 +37,8 @@ const HOUSEKEEPING_MS: u64 = 1_000;
 pub trait Sink: Send {
     /// A decision.
     fn output(&mut self, output: &Output);
+    /// Called right before [`Sink::housekeeping`]: every connection that is watched, for whoever sums them up.
+    fn sweep(&mut self, _engine: &Engine) {}
     /// Called about once a second, and at the end: how things stand.
     fn housekeeping(&mut self, now: &Housekeeping);
 }
@@ -319,6 +321,7 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
             engine: self.engine.counters(),
             probes: self.probes.counters,
         };
+        self.sink.sweep(&self.engine);
         self.sink.housekeeping(&state);
     }
 }
