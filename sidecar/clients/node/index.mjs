@@ -1,0 +1,3 @@
+import heartbeat from './index.cjs';
+
+export const startHeartbeat = heartbeat.startHeartbeat;
