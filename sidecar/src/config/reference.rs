@@ -306,7 +306,8 @@ pub const OTEL_VARIABLES: &[(&str, &str)] = &[
     (
         "`OTEL_BSP_SCHEDULE_DELAY`, `OTEL_BSP_MAX_QUEUE_SIZE`, `OTEL_BSP_MAX_EXPORT_BATCH_SIZE`",
         "the queue of spans; 8192 by default, more than the specification's 2048: a host that ends closes thousands of \
-         connections at once. The console's default delay is 200 ms",
+         connections at once. Spans wait in it for a collector that is away; its last quarter is for the connections \
+         that this side closed, and what finds no room is counted as dropped. The console's default delay is 200 ms",
     ),
     ("`OTEL_LOG_LEVEL`, `RUST_LOG`", "how much is logged; `log.level` is stronger, then `RUST_LOG`"),
 ];

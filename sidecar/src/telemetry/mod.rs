@@ -8,6 +8,7 @@ pub mod console;
 pub mod environment;
 pub mod logs;
 mod otlp;
+mod outage;
 pub mod own_spans;
 pub mod pipeline;
 pub mod spans;

@@ -1,13 +1,15 @@
 //! The pipeline of spans: a bounded queue, a thread that exports, counters.
 //!
 //! Ending a span never waits. The queue holds `OTEL_BSP_MAX_QUEUE_SIZE` spans; what finds no room is dropped and
-//! counted. A collector that is down or never answers costs the exporting thread its time, and nobody else.
+//! counted; its last quarter is for the spans of connections that this side closed. A collector that is down or never
+//! answers costs the exporting thread its time, and nobody else: the spans wait in the queue ([`super::outage`]).
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use ackbeat_liveness::CloseInitiator;
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry::{Context, InstrumentationScope, KeyValue};
 use opentelemetry_sdk::Resource;
@@ -19,7 +21,8 @@ use opentelemetry_sdk::trace::{
 
 use super::console::ConsoleExporter;
 use super::environment::{ExporterPlan, Plan};
-use super::otlp;
+use super::outage::Outage;
+use super::{attributes, otlp};
 
 /// The pipeline could not be built.
 #[derive(Debug, thiserror::Error)]
@@ -48,7 +51,7 @@ pub struct SpanTotals {
     pub ended: u64,
     /// Spans that an exporter took.
     pub exported: u64,
-    /// Spans that an exporter failed to deliver.
+    /// Spans that an exporter failed to deliver: refused, or not taken by a collector that was away at the end.
     pub failed: u64,
     /// Spans that found no room in the queue.
     pub dropped: u64,
@@ -75,6 +78,7 @@ impl SpanCounts {
 pub struct Pipeline {
     provider: SdkTracerProvider,
     counts: Arc<SpanCounts>,
+    outage: Arc<Outage>,
 }
 
 impl Pipeline {
@@ -84,35 +88,41 @@ impl Pipeline {
     /// [`PipelineError`] if an exporter cannot be built.
     pub fn start(plan: &Plan, resource: Resource) -> Result<Self, PipelineError> {
         let mut processors = Vec::new();
-        let counts = Arc::new(SpanCounts::default());
+        let (counts, outage) = (Arc::new(SpanCounts::default()), Arc::new(Outage::default()));
         for exporter in &plan.exporters {
             processors.push(match exporter {
                 // People watch the console: it is written often.
                 ExporterPlan::Console => {
-                    processor(ConsoleExporter::new(io::stdout()), plan, Duration::from_millis(200), &counts)
+                    let exporter = ConsoleExporter::new(io::stdout());
+                    processor(exporter, plan, Duration::from_millis(200), &counts, &outage)
                 }
                 ExporterPlan::Otlp(otlp) => {
-                    processor(otlp::build(otlp)?, plan, Duration::from_secs(5), &counts)
+                    processor(otlp::build(otlp)?, plan, Duration::from_secs(5), &counts, &outage)
                 }
             });
         }
-        Ok(Self::of(processors, resource, counts))
+        Ok(Self::of(processors, resource, counts, outage))
     }
 
     /// A pipeline around an exporter of one's own.
     #[must_use]
     pub fn with_exporter<E: SpanExporter + 'static>(plan: &Plan, resource: Resource, exporter: E) -> Self {
-        let counts = Arc::new(SpanCounts::default());
-        let processor = processor(exporter, plan, Duration::from_millis(200), &counts);
-        Self::of(vec![processor], resource, counts)
+        let (counts, outage) = (Arc::new(SpanCounts::default()), Arc::new(Outage::default()));
+        let processor = processor(exporter, plan, Duration::from_millis(200), &counts, &outage);
+        Self::of(vec![processor], resource, counts, outage)
     }
 
-    fn of(processors: Vec<CountedProcessor>, resource: Resource, counts: Arc<SpanCounts>) -> Self {
+    fn of(
+        processors: Vec<CountedProcessor>,
+        resource: Resource,
+        counts: Arc<SpanCounts>,
+        outage: Arc<Outage>,
+    ) -> Self {
         let mut builder = SdkTracerProvider::builder().with_resource(resource);
         for processor in processors {
             builder = builder.with_span_processor(processor);
         }
-        Self { provider: builder.build(), counts }
+        Self { provider: builder.build(), counts, outage }
     }
 
     /// What builds spans.
@@ -128,10 +138,12 @@ impl Pipeline {
         Arc::clone(&self.counts)
     }
 
-    /// Exports what waits, for at most `deadline`. It blocks: not for a thread that drives tasks.
+    /// Exports what waits, for at most `deadline`. It blocks: not for a thread that drives tasks. A collector that is
+    /// away gets one more try; what it does not take then has failed.
     ///
     /// Returns whether everything was exported in time.
     pub fn shut_down(&self, deadline: Duration) -> bool {
+        self.outage.stop();
         let in_time = self.provider.shutdown_with_timeout(deadline).is_ok();
         let totals = self.counts.totals();
         in_time && totals.waiting == 0
@@ -162,6 +174,7 @@ fn processor<E: SpanExporter + 'static>(
     plan: &Plan,
     default_delay: Duration,
     counts: &Arc<SpanCounts>,
+    outage: &Arc<Outage>,
 ) -> CountedProcessor {
     let config = BatchConfigBuilder::default()
         .with_max_queue_size(plan.max_queue_size)
@@ -169,13 +182,18 @@ fn processor<E: SpanExporter + 'static>(
         .with_scheduled_delay(plan.schedule_delay.unwrap_or(default_delay))
         .build();
     let waiting = Arc::new(AtomicUsize::new(0));
-    let exporter =
-        CountedExporter { inner: exporter, counts: Arc::clone(counts), waiting: Arc::clone(&waiting) };
+    let exporter = CountedExporter {
+        inner: exporter,
+        counts: Arc::clone(counts),
+        waiting: Arc::clone(&waiting),
+        outage: Arc::clone(outage),
+    };
     CountedProcessor {
         inner: BatchSpanProcessor::builder(exporter).with_batch_config(config).build(),
         counts: Arc::clone(counts),
         waiting,
         max_waiting: plan.max_queue_size,
+        max_waiting_of_others: plan.max_queue_size - plan.max_queue_size / 4,
     }
 }
 
@@ -186,6 +204,16 @@ struct CountedProcessor {
     counts: Arc<SpanCounts>,
     waiting: Arc<AtomicUsize>,
     max_waiting: usize,
+    /// For spans of connections that this side did not close: they leave room for those that it did.
+    max_waiting_of_others: usize,
+}
+
+/// Whether the span is of a connection that this side closed.
+fn is_of_host_close(span: &SpanData) -> bool {
+    span.attributes.iter().any(|attribute| {
+        attribute.key.as_str() == attributes::CLOSE_INITIATOR
+            && attribute.value.as_str() == CloseInitiator::Host.as_str()
+    })
 }
 
 impl SpanProcessor for CountedProcessor {
@@ -195,8 +223,9 @@ impl SpanProcessor for CountedProcessor {
 
     fn on_end(&self, span: SpanData) {
         self.counts.ended.fetch_add(1, Ordering::Relaxed);
+        let max_waiting = if is_of_host_close(&span) { self.max_waiting } else { self.max_waiting_of_others };
         let room = self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |waiting| {
-            (waiting < self.max_waiting).then_some(waiting + 1)
+            (waiting < max_waiting).then_some(waiting + 1)
         });
         if room.is_err() {
             self.counts.dropped.fetch_add(1, Ordering::Relaxed);
@@ -224,12 +253,13 @@ struct CountedExporter<E> {
     inner: E,
     counts: Arc<SpanCounts>,
     waiting: Arc<AtomicUsize>,
+    outage: Arc<Outage>,
 }
 
 impl<E: SpanExporter> SpanExporter for CountedExporter<E> {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let spans = batch.len();
-        let result = self.inner.export(batch).await;
+        let result = self.outage.outlast(|| self.inner.export(batch.clone())).await;
         let outcome = if result.is_ok() { &self.counts.exported } else { &self.counts.failed };
         outcome.fetch_add(spans as u64, Ordering::Relaxed);
         self.counts.waiting.fetch_sub(spans, Ordering::Relaxed);

@@ -416,16 +416,63 @@ fn a_collector_that_never_answers_blocks_nobody_over_grpc() {
     a_black_hole_costs_spans_and_nothing_else(OtlpProtocol::Grpc);
 }
 
-#[test]
-fn a_collector_that_is_down_costs_counted_spans() {
-    let (listener, plan) = black_hole(OtlpProtocol::HttpProtobuf);
+/// Spans wait for a collector that is down, and have failed once the sidecar stops without it.
+fn a_collector_that_is_down_costs_counted_spans(protocol: OtlpProtocol) {
+    let (listener, plan) = black_hole(protocol);
     drop(listener);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let _context = runtime.enter();
     let pipeline = Pipeline::start(&plan, resource()).unwrap();
-    spans::emit(&pipeline.tracer(), &records::false_kill(), Mode::Ebpf, &clock());
     let counts = pipeline.counts();
-    wait_until("the failed export", || counts.totals().failed == 2);
-    pipeline.shut_down(DEADLINE);
-    assert_eq!((counts.totals().exported, counts.totals().dropped), (0, 0));
+    for batch in 1..=2 {
+        spans::emit(&pipeline.tracer(), &records::false_kill(), Mode::Ebpf, &clock());
+        std::thread::sleep(Duration::from_millis(100));
+        assert_eq!(counts.totals().waiting, 2 * batch, "refused connections pass");
+    }
+    assert!(pipeline.shut_down(DEADLINE), "nothing is left waiting");
+    let totals = counts.totals();
+    assert_eq!((totals.failed, totals.exported, totals.dropped), (4, 0, 0), "{totals:?}");
+}
+
+#[test]
+fn a_collector_that_is_down_costs_counted_spans_over_http() {
+    a_collector_that_is_down_costs_counted_spans(OtlpProtocol::HttpProtobuf);
+}
+
+#[test]
+fn a_collector_that_is_down_costs_counted_spans_over_grpc() {
+    a_collector_that_is_down_costs_counted_spans(OtlpProtocol::Grpc);
+}
+
+/// An exporter that never gets done.
+#[derive(Debug)]
+struct Stuck;
+
+impl opentelemetry_sdk::trace::SpanExporter for Stuck {
+    async fn export(
+        &self,
+        _: Vec<opentelemetry_sdk::trace::SpanData>,
+    ) -> opentelemetry_sdk::error::OTelSdkResult {
+        std::thread::park_timeout(DEADLINE);
+        Ok(())
+    }
+}
+
+#[test]
+fn the_last_quarter_of_the_queue_is_for_closes_by_this_side() {
+    let plan = Plan { max_queue_size: 40, max_export_batch_size: 40, ..plan() };
+    let pipeline = Pipeline::with_exporter(&plan, resource(), Stuck);
+    let counts = pipeline.counts();
+    for _ in 0..40 {
+        spans::emit(&pipeline.tracer(), &records::peer_reset(), Mode::Ebpf, &clock());
+    }
+    assert_eq!((counts.totals().waiting, counts.totals().dropped), (30, 10));
+    for _ in 0..10 {
+        spans::emit(&pipeline.tracer(), &records::false_kill(), Mode::Ebpf, &clock());
+    }
+    assert_eq!((counts.totals().waiting, counts.totals().dropped), (40, 20));
+    // As the process does at its end: what hangs is left behind.
+    std::mem::forget(pipeline);
 }
 
 /// A standard output that nobody reads any more.
