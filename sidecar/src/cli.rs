@@ -2,9 +2,11 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use ackbeat_liveness::HeartbeatProfile;
+use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
 
 use crate::config::{Layer, ModeChoice, PolicyName, RecordingLayer};
+use crate::heartbeat_probe::{MUTE_AFTER_DEFAULT, ProfileChoice, RequestHeader, Target};
 
 /// Is the peer gone, or only behind? Liveness verdicts and close spans from kernel-level TCP progress.
 #[derive(Debug, Parser)]
@@ -28,6 +30,8 @@ pub enum Command {
     Check,
     /// Feed a recording through the engine; print verdicts and assessments.
     Replay(ReplayArguments),
+    /// Measure how long a host bears a client that no longer answers its heartbeat, or reads slowly.
+    Probe(ProbeArguments),
 }
 
 /// Arguments of `run`.
@@ -71,6 +75,91 @@ pub struct ReplayArguments {
     /// The connection to draw: its number in the output, or its peer [default: the first that the host closed].
     #[arg(long, value_name = "N|ADDRESS:PORT", requires = "plot")]
     pub connection: Option<String>,
+}
+
+/// Arguments of `probe`.
+#[derive(Debug, Args)]
+#[command(after_help = PROBE_HELP)]
+pub struct ProbeArguments {
+    /// The WebSocket, with any path and query.
+    #[arg(value_name = "ws://HOST[:PORT]/PATH")]
+    pub url: Target,
+    /// A header of the upgrade request. May be given several times.
+    #[arg(long, value_name = "NAME: VALUE")]
+    pub header: Vec<RequestHeader>,
+    /// A cookie of the upgrade request. May be given several times.
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub cookie: Vec<String>,
+    /// How heartbeats look; auto answers whatever the host asks with (not phoenix and signalr, where the client asks).
+    #[arg(long, value_enum, default_value_t)]
+    pub profile: ProbeProfile,
+    /// Send the profile's heartbeat every --interval-hint, also where the host usually asks.
+    #[arg(long)]
+    pub ask: bool,
+    /// Heartbeats to answer, or to send where the client asks, before falling mute.
+    #[arg(long, value_name = "N", default_value_t = MUTE_AFTER_DEFAULT)]
+    pub mute_after: u64,
+    /// How far apart heartbeats are: the next is waited for three times as long, the kill six times, and a second.
+    /// What is learned or announced counts where it is longer [default: 30000; own heartbeats as their clients do].
+    #[arg(long, value_name = "MS", value_parser = value_parser!(u64).range(1..=86_400_000))]
+    pub interval_hint: Option<u64>,
+    /// End after this time, whatever is not known then. With --slow-read: end the slow reading.
+    #[arg(long, value_name = "MS", value_parser = value_parser!(u64).range(1..=86_400_000))]
+    pub timeout: Option<u64>,
+    /// Trust the certificates in this PEM file, and no others, in place of the system's.
+    #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
+    pub ca: Option<PathBuf>,
+    /// Trust any certificate: whoever is on the path can be the host.
+    #[arg(long)]
+    pub insecure: bool,
+    /// A text message to send once the WebSocket is open. May be given several times.
+    #[arg(long, value_name = "TEXT")]
+    pub send: Vec<String>,
+    /// Do not fall mute: answer everything, but read so slowly.
+    #[arg(long, value_name = "BYTES_PER_S", conflicts_with = "mute_after", value_parser = value_parser!(u64).range(1..))]
+    pub slow_read: Option<u64>,
+    /// Print one JSON object in place of the line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+const PROBE_HELP: &str = "Exit codes: 0 the host closed the muted (or slowly reading) connection; 1 it did not, or nothing was measured: the\n\
+reason is on standard error; 2 bad usage.";
+
+/// How heartbeats look to `probe`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ProbeProfile {
+    /// Whatever the host asks with.
+    #[default]
+    Auto,
+    /// Ping and Pong frames.
+    Rfc6455,
+    /// Text messages ping and pong.
+    PingPong,
+    /// JSON objects whose type is ping or pong.
+    Json,
+    /// engine.io, and socket.io above it: EIO=4 unless the URL says EIO=3, where the client asks.
+    #[value(name = "engine.io")]
+    EngineIo,
+    /// Phoenix channels: the client asks. Serializer 2.0.0 unless the URL says vsn=1.0.0.
+    Phoenix,
+    /// SignalR's JSON protocol: each side sends its own.
+    #[value(name = "signalr")]
+    SignalR,
+}
+
+impl From<ProbeProfile> for ProfileChoice {
+    fn from(profile: ProbeProfile) -> Self {
+        match profile {
+            ProbeProfile::Auto => Self::Auto,
+            ProbeProfile::Rfc6455 => Self::Only(HeartbeatProfile::Rfc6455),
+            ProbeProfile::PingPong => Self::Only(HeartbeatProfile::PingPong),
+            ProbeProfile::Json => Self::Only(HeartbeatProfile::Json),
+            ProbeProfile::EngineIo => Self::Only(HeartbeatProfile::EngineIo),
+            ProbeProfile::Phoenix => Self::Only(HeartbeatProfile::Phoenix),
+            ProbeProfile::SignalR => Self::Only(HeartbeatProfile::SignalR),
+        }
+    }
 }
 
 impl RunArguments {

@@ -10,6 +10,7 @@ pub mod commands;
 pub mod comparison;
 pub mod config;
 pub mod driver;
+pub mod heartbeat_probe;
 pub mod probe;
 pub mod recording;
 pub mod source;

@@ -1,6 +1,7 @@
 //! What the binary does: one module for each subcommand.
 
 pub mod check;
+pub mod probe;
 pub mod replay;
 pub mod run;
 
@@ -10,6 +11,7 @@ use std::path::PathBuf;
 use crate::comparison::drawing::DrawError;
 use crate::comparison::{CompareError, ContestantError};
 use crate::config::ConfigError;
+use crate::heartbeat_probe::ProbeError;
 use crate::recording::{ReadError, RecordError};
 use crate::source::SourceError;
 use crate::telemetry::pipeline::PipelineError;
@@ -65,6 +67,17 @@ pub enum CommandError {
     /// An exporter cannot be built.
     #[error(transparent)]
     Pipeline(#[from] PipelineError),
+    /// A probe came to no result.
+    #[error(transparent)]
+    Probe(#[from] ProbeError),
+    /// An argument of a probe does not fit.
+    #[error("{argument}: {problem}")]
+    ProbeUsage {
+        /// The argument.
+        argument: &'static str,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// The process cannot be set up, or standard output is gone.
     #[error("{step} failed: {cause}")]
     System {
@@ -86,9 +99,11 @@ impl CommandError {
             | Self::Contestant(_)
             | Self::Compare(_)
             | Self::Connection { .. }
-            | Self::Plot { .. } => EXIT_USAGE,
+            | Self::Plot { .. }
+            | Self::ProbeUsage { .. }
+            | Self::Probe(ProbeError::Certificates { .. }) => EXIT_USAGE,
             Self::Missing(_) => EXIT_MISSING,
-            Self::Source(_) | Self::Pipeline(_) | Self::Draw(_) | Self::System { .. } => 1,
+            Self::Source(_) | Self::Pipeline(_) | Self::Draw(_) | Self::Probe(_) | Self::System { .. } => 1,
         }
     }
 }
