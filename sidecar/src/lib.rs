@@ -9,6 +9,7 @@ pub mod cli;
 pub mod commands;
 pub mod comparison;
 pub mod config;
+pub mod connections;
 pub mod driver;
 pub mod heartbeat_probe;
 pub mod probe;

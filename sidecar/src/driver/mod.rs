@@ -8,12 +8,14 @@ pub mod clock;
 mod probes;
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
-use ackbeat_liveness::{ConnectionId, Engine, EngineCounters, Input, Output, Timestamp};
+use ackbeat_liveness::{ConnectionId, EngineCounters, Input, Opened, Output, Timestamp};
 use tokio::sync::mpsc;
 use tracing::Instrument as _;
 
+use crate::connections::{Connections, INPUTS_AT_ONCE, Step};
 use crate::probe::Prober;
 use crate::recording::Recorder;
 use crate::source::{Source, SourceCounters, SourceError};
@@ -33,12 +35,17 @@ const STEADY_SAMPLE_MS: u64 = 500;
 /// A turn is at most this long: losses are noticed and told at least this often.
 const HOUSEKEEPING_MS: u64 = 1_000;
 
+/// Reports of one turn at most; what is left waits for the next.
+const REPORTS_MAX: usize = 64;
+
 /// Where decisions go. Its methods must not block.
 pub trait Sink: Send {
+    /// A connection is watched from now on.
+    fn opened(&mut self, _opened: &Opened) {}
     /// A decision.
     fn output(&mut self, output: &Output);
     /// Called right before [`Sink::housekeeping`]: every connection that is watched, for whoever sums them up.
-    fn sweep(&mut self, _engine: &Engine) {}
+    fn sweep(&mut self, _connections: &Connections) {}
     /// Called about once a second, and at the end: how things stand.
     fn housekeeping(&mut self, now: &Housekeeping);
 }
@@ -76,11 +83,17 @@ pub struct Driver<S, C, K> {
     source: S,
     clock: C,
     sink: K,
-    engine: Engine,
+    connections: Arc<Connections>,
     recorder: Option<Recorder>,
     probes: Probes,
+    /// What others report: heartbeats that the host itself saw.
+    reports: Option<mpsc::Receiver<Vec<Input>>>,
     drain: Duration,
     inputs: Vec<Input>,
+    /// What the engine is told next.
+    chunk: Vec<Input>,
+    /// What happened and was not told yet.
+    steps: Vec<Step>,
     watched: HashSet<ConnectionId>,
     closed: u64,
     sampled_at: Timestamp,
@@ -92,7 +105,7 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
     /// A driver that, once told to stop, watches for at most `drain` what is still open.
     pub fn new(
         source: S,
-        engine: Engine,
+        connections: Arc<Connections>,
         clock: C,
         sink: K,
         recorder: Option<Recorder>,
@@ -102,11 +115,14 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
             source,
             clock,
             sink,
-            engine,
+            connections,
             recorder,
             probes: Probes::default(),
+            reports: None,
             drain,
             inputs: Vec::new(),
+            chunk: Vec::new(),
+            steps: Vec::new(),
             watched: HashSet::new(),
             closed: 0,
             sampled_at: Timestamp::default(),
@@ -122,6 +138,13 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
         self
     }
 
+    /// The same with inputs that others report. They are fed like those of the source, after what the source has to say.
+    #[must_use]
+    pub fn with_reports(mut self, reports: mpsc::Receiver<Vec<Input>>) -> Self {
+        self.reports = Some(reports);
+        self
+    }
+
     /// Runs until `stop` gives something (or its sender is gone), then drains. A second message ends the drain.
     ///
     /// # Errors
@@ -133,8 +156,8 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
         if let Some(recorder) = &mut self.recorder {
             recorder.shut_down(now);
         }
-        self.engine.shut_down(now);
-        self.take_outputs();
+        self.connections.shut_down(now, &mut self.steps);
+        self.tell();
         self.keep_house(now);
         if let Some(recorder) = self.recorder.take() {
             recorder.finish();
@@ -153,6 +176,8 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
             self.source.discover(&mut self.inputs)?;
             self.feed();
         }
+        self.connections.set_turned(self.clock.now());
+        self.connections.set_ready();
         tracing::info!(connections = self.watched.len(), mode = self.source.mode().as_str(), "ready");
         loop {
             let due = self.due();
@@ -160,6 +185,7 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
                 biased;
                 _ = stop.recv() => true,
                 readable = self.source.readable() => { readable?; false }
+                report = next_report(&mut self.reports) => { self.inputs.extend(report); false }
                 () = sleep_until(due, &self.clock) => false,
             };
             self.turn(due)?;
@@ -175,7 +201,7 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
     async fn drain(&mut self, stop: &mut mpsc::Receiver<()>) -> Result<(), SourceError> {
         self.is_stopping = true;
         // Whoever stops asks nobody any more.
-        self.engine.set_window_probes(None);
+        self.connections.set_window_probes(None);
         let drain_ms = u64::try_from(self.drain.as_millis()).unwrap_or(u64::MAX);
         let deadline = self.clock.now().plus_ms(drain_ms);
         if !self.watched.is_empty() {
@@ -191,6 +217,7 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
                 biased;
                 signal = stop.recv() => signal.is_some(),
                 readable = self.source.readable() => { readable?; false }
+                report = next_report(&mut self.reports) => { self.inputs.extend(report); false }
                 () = sleep_until(due, &self.clock) => false,
             };
             self.turn(due)?;
@@ -208,21 +235,21 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
     /// When the next turn is due if nothing comes.
     fn due(&self) -> Timestamp {
         let housekeeping = self.kept_house_at.plus_ms(HOUSEKEEPING_MS);
-        [self.engine.poll_timeout(), self.sample_due()]
-            .into_iter()
-            .flatten()
-            .fold(housekeeping, Timestamp::min)
+        let (timeout, sample) = self.connections.due();
+        [timeout, self.sample_due(sample)].into_iter().flatten().fold(housekeeping, Timestamp::min)
     }
 
-    /// When the next pass of the sampler is due; `None` while nothing asks for one.
-    fn sample_due(&self) -> Option<Timestamp> {
-        let wanted = self.engine.next_sample_at().map(|at| at.max(self.sampled_at.plus_ms(SAMPLE_GAP_MS)));
+    /// When the next pass of the sampler is due, if the engine wants one at `wanted`; `None` while nothing asks for one.
+    fn sample_due(&self, wanted: Option<Timestamp>) -> Option<Timestamp> {
+        let wanted = wanted.map(|at| at.max(self.sampled_at.plus_ms(SAMPLE_GAP_MS)));
         let steady = (!self.source.announces_outstanding() && !self.watched.is_empty())
             .then(|| self.sampled_at.plus_ms(STEADY_SAMPLE_MS));
         [wanted, steady].into_iter().flatten().min()
     }
 
     fn turn(&mut self, due: Timestamp) -> Result<(), SourceError> {
+        // What was reported happened before it was told of here, and after its connection opened, which the source tells.
+        let reported = std::mem::take(&mut self.inputs);
         let mut more = true;
         for _ in 0..DRAIN_ROUNDS {
             more = self.source.drain(DRAIN_LIMIT, &mut self.inputs)?;
@@ -231,26 +258,41 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
                 break;
             }
         }
+        self.inputs.extend(reported);
+        self.take_reports();
+        self.feed();
         let now = self.clock.now();
         if !more {
-            if self.sample_due().is_some_and(|at| at <= now) {
+            if self.sample_due(self.connections.due().1).is_some_and(|at| at <= now) {
                 self.source.sample(&mut self.inputs)?;
                 self.sampled_at = now;
                 self.feed();
             }
-            if self.engine.poll_timeout().is_some_and(|at| at <= now) {
+            if self.connections.due().0.is_some_and(|at| at <= now) {
                 if let Some(recorder) = &mut self.recorder {
                     recorder.tick(due, now);
                 }
-                self.engine.handle_timeout(now);
-                self.take_outputs();
+                self.connections.handle_timeout(now, &mut self.steps);
+                self.tell();
             }
             self.send_probes();
         }
         if now >= self.kept_house_at.plus_ms(HOUSEKEEPING_MS) {
             self.keep_house(now);
         }
+        self.connections.set_turned(now);
         Ok(())
+    }
+
+    /// Takes the reports that wait.
+    fn take_reports(&mut self) {
+        let Some(reports) = &mut self.reports else { return };
+        for _ in 0..REPORTS_MAX {
+            match reports.try_recv() {
+                Ok(report) => self.inputs.extend(report),
+                Err(_) => return,
+            }
+        }
     }
 
     /// Sends what the engine asked for. What was sent is an input like any other.
@@ -267,49 +309,70 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
 
     fn feed(&mut self) {
         let mut inputs = std::mem::take(&mut self.inputs);
-        for input in inputs.drain(..) {
-            if let Input::Opened(opened) = &input {
-                if self.is_stopping {
-                    continue;
-                }
-                self.watched.insert(opened.connection);
-                tracing::debug!(
-                    connection = opened.connection.0,
-                    local_port = opened.endpoints.local_port,
-                    preexisting = opened.preexisting,
-                    "watched"
-                );
+        let mut waiting = inputs.drain(..);
+        loop {
+            let is_stopping = self.is_stopping;
+            self.chunk.extend(
+                waiting
+                    .by_ref()
+                    .filter(|input| !(is_stopping && matches!(input, Input::Opened(_))))
+                    .take(INPUTS_AT_ONCE),
+            );
+            if self.chunk.is_empty() {
+                break;
             }
-            if let Some(recorder) = &mut self.recorder {
-                recorder.input(&input);
-            }
-            self.engine.handle_input(input);
-            self.take_outputs();
+            self.connections.feed(&mut self.chunk, self.recorder.is_some(), &mut self.steps);
+            self.tell();
         }
+        drop(waiting);
         // The vector's room is kept for the next turn.
         self.inputs = inputs;
     }
 
-    fn take_outputs(&mut self) {
-        while let Some(output) = self.engine.poll() {
-            let over = match &output {
-                Output::VerdictChanged(_) | Output::Answered(_) => None,
-                Output::ProbeWanted(wanted) => {
-                    self.probes.want(*wanted);
-                    None
+    /// Tells what happened, outside of the lock and in its order.
+    fn tell(&mut self) {
+        let mut steps = std::mem::take(&mut self.steps);
+        for step in steps.drain(..) {
+            match step {
+                Step::Fed(input) => {
+                    if let Some(recorder) = &mut self.recorder {
+                        recorder.input(&input);
+                    }
                 }
-                Output::Closing { connection, .. } => Some(*connection),
-                Output::Closed(record) => {
-                    self.watched.remove(&record.connection);
-                    self.closed += 1;
-                    Some(record.connection)
+                Step::Opened(opened) => {
+                    self.watched.insert(opened.connection);
+                    tracing::debug!(
+                        connection = opened.connection.0,
+                        local_port = opened.endpoints.local_port,
+                        preexisting = opened.preexisting,
+                        "watched"
+                    );
+                    self.sink.opened(&opened);
                 }
-            };
-            if let (Some(recorder), Some(connection)) = (&mut self.recorder, over) {
-                recorder.forget(connection);
+                Step::Decided(output) => self.decided(&output),
             }
-            self.sink.output(&output);
         }
+        self.steps = steps;
+    }
+
+    fn decided(&mut self, output: &Output) {
+        let over = match output {
+            Output::VerdictChanged(_) | Output::Answered(_) => None,
+            Output::ProbeWanted(wanted) => {
+                self.probes.want(*wanted);
+                None
+            }
+            Output::Closing { connection, .. } => Some(*connection),
+            Output::Closed(record) => {
+                self.watched.remove(&record.connection);
+                self.closed += 1;
+                Some(record.connection)
+            }
+        };
+        if let (Some(recorder), Some(connection)) = (&mut self.recorder, over) {
+            recorder.forget(connection);
+        }
+        self.sink.output(output);
     }
 
     fn keep_house(&mut self, now: Timestamp) {
@@ -318,12 +381,24 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
             source: self.source.counters(),
             recording_lost: self.recorder.as_ref().map_or(0, Recorder::lost),
             connections: self.watched.len(),
-            engine: self.engine.counters(),
+            engine: self.connections.engine_counters(),
             probes: self.probes.counters,
         };
-        self.sink.sweep(&self.engine);
+        self.sink.sweep(&self.connections);
+        self.connections.keep_house(&state);
         self.sink.housekeeping(&state);
     }
+}
+
+/// What is reported next; never, once nobody can report any more.
+async fn next_report(reports: &mut Option<mpsc::Receiver<Vec<Input>>>) -> Vec<Input> {
+    if let Some(receiver) = reports
+        && let Some(report) = receiver.recv().await
+    {
+        return report;
+    }
+    *reports = None;
+    std::future::pending().await
 }
 
 /// Sleeps until a moment of `clock`; at least a millisecond, so that no mistake can make it spin.

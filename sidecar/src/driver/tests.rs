@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use ackbeat_liveness::{
-    Direction, Endpoints, Frame, FrameKind, HeartbeatProfile, Opened, Policy, ProbeWanted, Role, Seq,
+    Direction, Endpoints, Engine, Frame, FrameKind, HeartbeatProfile, Opened, Policy, ProbeWanted, Role, Seq,
     Snapshot, Synchronization, TcpState, Transition, Upgrade, WindowProbes,
 };
 
@@ -323,7 +323,7 @@ fn start_source(
     let fed = Arc::new(AtomicUsize::new(0));
     let driver = Driver::new(
         source(Arc::clone(&fed)),
-        Engine::new(policy()),
+        Arc::new(Connections::new(Engine::new(policy()))),
         MonotonicClock,
         collected.clone(),
         recorder,
@@ -446,7 +446,7 @@ async fn own_window_probes_are_sent_recorded_and_counted() {
     let kept = KeptProbes::default();
     let driver = Driver::new(
         Script::new(&steps, fed),
-        engine,
+        Arc::new(Connections::new(engine)),
         MonotonicClock,
         collected.clone(),
         Some(Recorder::begin(&path, 1 << 24, &header).unwrap()),
