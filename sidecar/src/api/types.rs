@@ -24,6 +24,9 @@ pub const LIMIT_DEFAULT: usize = 100;
 /// Connections in one answer at most.
 pub const LIMIT_MAX: usize = 100_000;
 
+/// A sidecar whose loop did not turn for longer than this is not healthy.
+pub const TURN_AGE_MAX_MS: u64 = 5_000;
+
 /// `GET /v1/verdict`, and one of `GET /v1/connections`: what is known about a connection now.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Connection {
@@ -233,6 +236,26 @@ pub enum ReportedKind {
     Ping,
     /// The host got a Pong.
     Pong,
+}
+
+/// `GET /healthz`: whether the sidecar works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Health {
+    /// The loop that everything passes through turned within the last [`TURN_AGE_MAX_MS`].
+    pub healthy: bool,
+    /// Since it last turned; `null` before the first time.
+    pub turn_age_ms: Option<u64>,
+}
+
+/// `GET /readyz`: whether its answers are complete.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Readiness {
+    /// What existed at the start was found.
+    pub ready: bool,
+    /// How evidence is gathered: `ebpf` or `sock_diag`.
+    pub mode: String,
+    /// Signals that this kernel or mode does not give.
+    pub missing_signals: Vec<String>,
 }
 
 /// What became of a report (status 202).

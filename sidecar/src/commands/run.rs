@@ -1,5 +1,7 @@
 //! `ackbeat run`
 
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ackbeat_liveness::Engine;
@@ -8,9 +10,13 @@ use tokio::sync::mpsc;
 use tracing::{info, warn};
 
 use super::{CommandError, runtime};
+use crate::api::listen::Listeners;
+use crate::api::server::Serving;
+use crate::api::{About, Api, REPORTS_MAX, events, router};
 use crate::check::Findings;
 use crate::cli::RunArguments;
 use crate::config::{Environment, ModeChoice, Settings};
+use crate::connections::Connections;
 use crate::driver::clock::{Clock as _, MonotonicClock};
 use crate::driver::{Driver, Report};
 use crate::probe::RawSocketProber;
@@ -71,9 +77,16 @@ async fn run(settings: Settings) -> Result<(), CommandError> {
 async fn start_source(settings: &Settings, pipeline: &Pipeline) -> Result<(), CommandError> {
     // Handlers first: a signal that comes during the start must end it in order too.
     let stop = stop_signals()?;
+    // Before the source: it leaves out what ackbeat itself listens on.
+    let listeners = Listeners::bind(&settings.api);
+    let own_ports: Vec<u16> = listeners.address().iter().map(SocketAddr::port).collect();
     if settings.mode != ModeChoice::SockDiag {
-        match start_ebpf(settings)? {
-            Some(source) => return drive(settings, pipeline, source, stop).await,
+        match start_ebpf(settings, &own_ports)? {
+            Some(source) => {
+                let missing =
+                    source.missing_signals().iter().map(|missing| missing.signal.to_owned()).collect();
+                return drive(settings, pipeline, source, missing, listeners, stop).await;
+            }
             None => info!("mode auto goes on with sock-diag"),
         }
     }
@@ -81,19 +94,22 @@ async fn start_source(settings: &Settings, pipeline: &Pipeline) -> Result<(), Co
         warn!(signal, "unavailable in mode sock-diag: {meaning}");
     }
     let source = SockDiagSource::open(settings.ports.clone())
-        .map_err(|error| CommandError::Missing(format!("{error}\n{}", Findings::gather().explain())))?;
-    drive(settings, pipeline, source, stop).await
+        .map_err(|error| CommandError::Missing(format!("{error}\n{}", Findings::gather().explain())))?
+        .without(&own_ports);
+    let missing = sock_diag::MISSING_SIGNALS.iter().map(|(signal, _)| (*signal).to_owned()).collect();
+    drive(settings, pipeline, source, missing, listeners, stop).await
 }
 
 /// Starts the eBPF source. `None` if this kernel cannot do it and the mode allows the other one.
-fn start_ebpf(settings: &Settings) -> Result<Option<EbpfSource>, CommandError> {
+fn start_ebpf(settings: &Settings, own_ports: &[u16]) -> Result<Option<EbpfSource>, CommandError> {
     let span = tracing::info_span!(target: own_spans::TARGET, "ackbeat.start", mode = settings.mode.as_str());
     let _entered = span.enter();
     // A capability that is missing is a mistake of the deployment: watching less than was asked for would hide it.
     if !missing_capabilities().is_empty() {
         return Err(CommandError::Missing(Findings::gather().explain()));
     }
-    match EbpfSource::load(&EbpfOptions::new(settings.ports.clone())) {
+    let options = EbpfOptions { own_ports: own_ports.to_vec(), ..EbpfOptions::new(settings.ports.clone()) };
+    match EbpfSource::load(&options) {
         Ok(source) => {
             for signal in source.missing_signals() {
                 warn!(signal = signal.signal, fix = signal.fix, "unavailable: {}", signal.reason);
@@ -115,19 +131,30 @@ async fn drive<S: Source>(
     settings: &Settings,
     pipeline: &Pipeline,
     source: S,
+    missing_signals: Vec<String>,
+    listeners: Listeners,
     stop: mpsc::Receiver<()>,
 ) -> Result<(), CommandError> {
     let recorder = begin_recording(settings, source.mode())?;
-    let telemetry = Telemetry::new(pipeline.tracer(), source.mode(), pipeline.counts());
+    let (publisher, events) = events::channel();
+    let telemetry =
+        Telemetry::new(pipeline.tracer(), source.mode(), pipeline.counts()).with_publisher(publisher);
     let mut engine = Engine::new(settings.policy.clone());
     let prober = open_prober(settings, source.mode());
     engine.set_window_probes(settings.window_probes.filter(|_| prober.is_some()));
+    let connections = Arc::new(Connections::new(engine));
+    let (report, reports) = mpsc::channel(REPORTS_MAX);
+    let about = About { mode: source.mode(), policy: settings.policy_name.as_str(), missing_signals };
+    let api = Api::new(about, Arc::clone(&connections), pipeline.counts(), events, report);
+    let serving = serve(listeners, api);
     let mut driver =
-        Driver::new(source, engine, MonotonicClock, telemetry, recorder, settings.shutdown.drain);
+        Driver::new(source, connections, MonotonicClock, telemetry, recorder, settings.shutdown.drain);
     if let Some(prober) = prober {
         driver = driver.with_prober(Box::new(prober));
     }
-    let Report { source, closed, cut_short, probes } = driver.run(stop).await?;
+    let ended = driver.with_reports(reports).run(stop).await;
+    drop(serving);
+    let Report { source, closed, cut_short, probes } = ended?;
     let probes_sent = settings.window_probes.map(|_| probes.sent);
     info!(
         closed,
@@ -141,6 +168,16 @@ async fn drive<S: Source>(
         "stopped"
     );
     Ok(())
+}
+
+/// Serves the API beside the driver, on the runtime's own threads; `None` where nothing is listened on.
+fn serve(listeners: Listeners, api: Api) -> Option<Serving> {
+    if listeners.is_empty() {
+        return None;
+    }
+    let counters = api.counters();
+    listeners.tell();
+    Some(Serving::start(listeners, &router(Arc::new(api)), &counters))
 }
 
 /// The sender of own window probes, if they are on and can be sent.

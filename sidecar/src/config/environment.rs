@@ -134,7 +134,7 @@ impl ValueKind {
                 .collect::<Option<Vec<_>>>()
                 .map(serde_json::Value::from),
             Self::Word(words) => words.contains(&text).then(|| serde_json::Value::from(text)),
-            Self::Path => Some(serde_json::Value::from(text)),
+            Self::Path | Self::Listen => Some(serde_json::Value::from(text)),
             Self::Bool => text.parse::<bool>().ok().map(serde_json::Value::from),
             Self::Count8 => text.parse::<u8>().ok().map(serde_json::Value::from),
             Self::Milliseconds | Self::Bytes => text.parse::<u64>().ok().map(serde_json::Value::from),

@@ -22,6 +22,8 @@ pub struct Layer {
     pub thresholds: Option<ThresholdsLayer>,
     /// `probe`
     pub probe: Option<ProbeLayer>,
+    /// `api`
+    pub api: Option<ApiLayer>,
     /// `recording`
     pub recording: Option<RecordingLayer>,
     /// `log`
@@ -55,6 +57,16 @@ section! {
         window: bool,
         /// `probe.interval_ms`
         interval_ms: u64,
+    }
+}
+
+section! {
+    /// `api`
+    ApiLayer {
+        /// `api.listen`
+        listen: String,
+        /// `api.socket`
+        socket: PathBuf,
     }
 }
 
@@ -209,6 +221,7 @@ impl Layer {
                 ThresholdsLayer::overridden_by,
             ),
             probe: section_overridden(self.probe, stronger.probe, ProbeLayer::overridden_by),
+            api: section_overridden(self.api, stronger.api, ApiLayer::overridden_by),
             recording: section_overridden(self.recording, stronger.recording, RecordingLayer::overridden_by),
             log: section_overridden(self.log, stronger.log, LogLayer::overridden_by),
             export: section_overridden(self.export, stronger.export, ExportLayer::overridden_by),

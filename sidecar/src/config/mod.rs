@@ -10,6 +10,7 @@ mod layer;
 mod reasons;
 pub mod reference;
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -18,7 +19,8 @@ use ackbeat_liveness::{Policy, WindowProbes};
 pub use environment::Environment;
 pub use file::parse as parse_yaml;
 pub use layer::{
-    ExportLayer, Layer, LogLayer, OutOfRange, ProbeLayer, RecordingLayer, ShutdownLayer, ThresholdsLayer,
+    ApiLayer, ExportLayer, Layer, LogLayer, OutOfRange, ProbeLayer, RecordingLayer, ShutdownLayer,
+    ThresholdsLayer,
 };
 
 use crate::source::Ports;
@@ -116,6 +118,8 @@ pub struct Settings {
     pub policy: Policy,
     /// Own window probes; `None` where none are sent.
     pub window_probes: Option<WindowProbes>,
+    /// Where the API listens.
+    pub api: ApiSettings,
     /// Where and how much is recorded.
     pub recording: RecordingSettings,
     /// Logging.
@@ -124,6 +128,15 @@ pub struct Settings {
     pub export: ExportSettings,
     /// How it stops.
     pub shutdown: ShutdownSettings,
+}
+
+/// Where the API listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiSettings {
+    /// Over TCP; `None` where it does not.
+    pub listen: Option<SocketAddr>,
+    /// On a Unix socket; `None` where it does not.
+    pub socket: Option<PathBuf>,
 }
 
 /// Where and how much is recorded.
@@ -257,12 +270,15 @@ impl Settings {
         let policy = layer.thresholds.unwrap_or_default().applied_to(policy_name.policy());
         ThresholdsLayer::check(&policy)?;
         let recording = layer.recording.unwrap_or_default();
-        if recording.file.as_ref().is_some_and(|file| file.as_os_str().is_empty()) {
-            return Err(ConfigError::Value {
-                name: "recording.file".to_owned(),
-                value: String::new(),
-                expected: reference::ValueKind::Path.expected(),
-            });
+        let api = layer.api.unwrap_or_default();
+        for (key, file) in [("recording.file", &recording.file), ("api.socket", &api.socket)] {
+            if file.as_ref().is_some_and(|file| file.as_os_str().is_empty()) {
+                return Err(ConfigError::Value {
+                    name: key.to_owned(),
+                    value: String::new(),
+                    expected: reference::ValueKind::Path.expected(),
+                });
+            }
         }
         let probe = layer.probe.unwrap_or_default();
         let log = layer.log.unwrap_or_default();
@@ -285,6 +301,10 @@ impl Settings {
                 let default = WindowProbes::default();
                 WindowProbes { interval_ms: probe.interval_ms.unwrap_or(default.interval_ms), ..default }
             }),
+            api: ApiSettings {
+                listen: listen("api.listen", api.listen, crate::api::types::ADDRESS_DEFAULT)?,
+                socket: api.socket,
+            },
             recording: RecordingSettings {
                 file: recording.file,
                 max_bytes: recording.max_bytes.unwrap_or(256 * 1024 * 1024),
@@ -297,6 +317,16 @@ impl Settings {
             },
         })
     }
+}
+
+/// Where something listens; `None` where it does not.
+fn listen(key: &str, value: Option<String>, default: &str) -> Result<Option<SocketAddr>, ConfigError> {
+    let value = value.unwrap_or_else(|| default.to_owned());
+    reference::listen_address(&value).ok_or_else(|| ConfigError::Value {
+        name: key.to_owned(),
+        expected: reference::ValueKind::Listen.expected(),
+        value,
+    })
 }
 
 /// Whether a number is in the range of its setting.

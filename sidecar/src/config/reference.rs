@@ -16,6 +16,8 @@ pub enum ValueKind {
     Word(&'static [&'static str]),
     /// A file.
     Path,
+    /// An address and a port to listen on, or `off`.
+    Listen,
     /// `true` or `false`.
     Bool,
     /// A whole number up to 255.
@@ -34,6 +36,7 @@ impl ValueKind {
             Self::Ports => "a list of ports from 1 to 65535, separated by commas".to_owned(),
             Self::Word(words) => format!("one of {}", words.join(", ")),
             Self::Path => "a file name".to_owned(),
+            Self::Listen => format!("an address and a port (127.0.0.1:80, [::1]:80), or {OFF}"),
             Self::Bool => "true or false".to_owned(),
             Self::Count8 => "a whole number".to_owned(),
             Self::Milliseconds => "a whole number of milliseconds".to_owned(),
@@ -93,10 +96,20 @@ impl Setting {
             }),
             ValueKind::Word(words) => value.as_str().is_some_and(|word| words.contains(&word)),
             ValueKind::Path => value.as_str().is_some_and(|path| !path.is_empty()),
+            ValueKind::Listen => value.as_str().is_some_and(|text| listen_address(text).is_some()),
             ValueKind::Bool => value.is_boolean(),
             ValueKind::Count8 | ValueKind::Milliseconds | ValueKind::Bytes => is_in_range(value),
         }
     }
+}
+
+/// The word for an address that nothing listens on.
+pub const OFF: &str = "off";
+
+/// An address to listen on: `Some(None)` is [`OFF`], `None` is neither.
+#[must_use]
+pub fn listen_address(text: &str) -> Option<Option<std::net::SocketAddr>> {
+    if text == OFF { Some(None) } else { text.parse().ok().map(Some) }
 }
 
 /// A range in words.
@@ -221,6 +234,24 @@ pub const SETTINGS: &[Setting] = &[
         default: "1000",
         meaning: "An own window probe is sent when the peer's last segment is this old. After the third that nothing answers \
                   the distance doubles, after the eighth no more are sent.",
+    },
+    Setting {
+        key: "api.listen",
+        flag: None,
+        kind: ValueKind::Listen,
+        default: crate::api::types::ADDRESS_DEFAULT,
+        meaning: "Where the API listens: verdicts for whoever asks before it kills (`/v1/verdict`, `/v1/connections`), reported \
+                  heartbeats, events, health, and the description of it all, `/v1/openapi.json`. It asks nobody for a \
+                  password and tells addresses and paths: keep it on the loopback interface. Where it cannot listen, the \
+                  sidecar warns and goes on without. Its own connections are not watched.",
+    },
+    Setting {
+        key: "api.socket",
+        flag: None,
+        kind: ValueKind::Path,
+        default: "none",
+        meaning: "The API listens on this Unix socket too; whoever may write the file (mode 0660) may ask. A socket that \
+                  nobody listens on any more is replaced; at the end it is removed.",
     },
     Setting {
         key: "recording.file",

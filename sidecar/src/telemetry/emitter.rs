@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ackbeat_liveness::{CloseInitiator, CloseRecord, Output, VerdictChange};
+use ackbeat_liveness::{CloseInitiator, CloseRecord, Opened, Output, VerdictChange};
 use opentelemetry_sdk::trace::SdkTracer;
 use tracing::{debug, info, trace, warn};
 
@@ -10,6 +10,7 @@ use super::attributes;
 use super::pipeline::{SpanCounts, SpanTotals};
 use super::spans;
 use super::wall_clock::WallClock;
+use crate::api::events::Publisher;
 use crate::driver::{Housekeeping, Sink};
 use crate::source::{Mode, SourceCounters};
 
@@ -20,6 +21,8 @@ pub struct Telemetry {
     counts: Arc<SpanCounts>,
     reported_spans: SpanTotals,
     reported: Housekeeping,
+    /// Who tells the readers of the API's events.
+    publisher: Option<Publisher>,
 }
 
 impl Telemetry {
@@ -32,12 +35,23 @@ impl Telemetry {
             counts,
             reported_spans: SpanTotals::default(),
             reported: Housekeeping::default(),
+            publisher: None,
         }
     }
 
-    fn closed(&self, record: &CloseRecord) {
+    /// The same, telling the readers of the API's events too.
+    #[must_use]
+    pub fn with_publisher(mut self, publisher: Publisher) -> Self {
+        self.publisher = Some(publisher);
+        self
+    }
+
+    fn closed(&mut self, record: &CloseRecord) {
         let emitted = spans::emit(&self.tracer, record, self.mode, &WallClock::now());
         let context = emitted.host_close.as_ref().unwrap_or(&emitted.root);
+        if let Some(publisher) = &mut self.publisher {
+            publisher.closed(record, context);
+        }
         let (trace_id, span_id) = (context.trace_id(), context.span_id());
         let heartbeat = &record.assessed.heartbeat;
         let queue_bytes = record.snapshot.as_ref().and_then(|snapshot| snapshot.send_queue_bytes);
@@ -86,7 +100,16 @@ impl Telemetry {
 }
 
 impl Sink for Telemetry {
+    fn opened(&mut self, opened: &Opened) {
+        if let Some(publisher) = &mut self.publisher {
+            publisher.opened(opened);
+        }
+    }
+
     fn output(&mut self, output: &Output) {
+        if let (Output::VerdictChanged(change), Some(publisher)) = (output, &self.publisher) {
+            publisher.verdict_changed(change);
+        }
         match output {
             Output::VerdictChanged(change @ VerdictChange { connection, to, rung, kill_justified, .. })
                 if change.is_turn() =>

@@ -26,6 +26,8 @@ use crate::source::Ports;
 pub struct EbpfOptions {
     /// Which local ports are watched.
     pub ports: Ports,
+    /// Local ports that ackbeat itself listens on: nobody's connections.
+    pub own_ports: Vec<u16>,
     /// Size of the ring buffer in bytes; rounded up to a power of two pages.
     pub ring_bytes: u32,
     /// Connections that can be tracked at once. Memory is taken as they come.
@@ -37,7 +39,7 @@ impl EbpfOptions {
     /// peer can make.
     #[must_use]
     pub const fn new(ports: Ports) -> Self {
-        Self { ports, ring_bytes: 4 << 20, flows_max: 65_536 }
+        Self { ports, own_ports: Vec::new(), ring_bytes: 4 << 20, flows_max: 65_536 }
     }
 }
 

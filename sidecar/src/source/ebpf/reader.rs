@@ -18,7 +18,7 @@ use super::{
     interfaces::Interfaces,
     kernel_types::KernelTypes,
     loader::{self, EbpfOptions, PROGRAMS, SAMPLE_ALL, SAMPLE_TRACKED},
-    neighbor::Neighbors,
+    neighbor::{self, Neighbors},
     object,
     selftest::{self, SelfTest, Stage},
 };
@@ -39,6 +39,8 @@ pub struct EbpfSource {
     interfaces_followed: bool,
     clock: JiffiesClock,
     neighbors: Neighbors,
+    /// Ports that ackbeat itself listens on: their connections are left out.
+    own_ports: Vec<u16>,
     /// Records that were read before the first drain.
     pending: VecDeque<Record>,
     /// The last drain stopped at its limit, so no wake-up will come for what is left.
@@ -140,6 +142,7 @@ impl EbpfSource {
             interfaces,
             clock,
             neighbors: Neighbors::default(),
+            own_ports: options.own_ports.clone(),
             pending: reading.pending,
             more: false,
             seen: reading.seen,
@@ -206,7 +209,7 @@ impl EbpfSource {
 
     /// Hands on one record.
     fn hand_on(&mut self, record: &Record, inputs: &mut Vec<Input>) {
-        if self.neighbors.own(record) {
+        if self.neighbors.own(record) || self.own_ports.contains(&neighbor::flow(record).local_port) {
             self.seen += 1;
             return;
         }
@@ -336,7 +339,7 @@ impl Source for EbpfSource {
         for found in snapshots {
             if found.state == TCP_LISTEN {
                 tracing::debug!(port = found.flow.local_port, "listening");
-            } else if found.adopted != 0 {
+            } else if found.adopted != 0 && !self.own_ports.contains(&found.flow.local_port) {
                 match convert::snapshot(self.clock, &found) {
                     Ok(taken) => {
                         let found = convert::opened(&found, taken, true);
@@ -354,7 +357,7 @@ impl Source for EbpfSource {
         let began_at = clock::now();
         self.pass(SAMPLE_TRACKED, "sampling the tracked connections")?;
         let (snapshots, rest) = decode_snapshots(&self.written);
-        for found in snapshots {
+        for found in snapshots.filter(|found| !self.own_ports.contains(&found.flow.local_port)) {
             match convert::snapshot(self.clock, &found) {
                 Ok(taken) => inputs.push(Input::Sample(taken)),
                 Err(rejection) => tracing::warn!(%rejection, "a sample cannot be read"),

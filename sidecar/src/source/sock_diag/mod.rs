@@ -42,6 +42,7 @@ const ROWS_MAX: usize = 262_144;
 pub struct SockDiagSource {
     netlink: Netlink,
     ports: Ports,
+    own_ports: Vec<u16>,
     tracked: HashMap<ConnectionId, TcpState>,
     counters: SourceCounters,
     due: tokio::time::Interval,
@@ -60,11 +61,19 @@ impl SockDiagSource {
         Ok(Self {
             netlink: Netlink::open()?,
             ports,
+            own_ports: Vec::new(),
             tracked: HashMap::new(),
             counters: SourceCounters::default(),
             due,
             is_due: false,
         })
+    }
+
+    /// The same without the ports that ackbeat itself listens on: theirs are nobody's connections.
+    #[must_use]
+    pub fn without(mut self, own_ports: &[u16]) -> Self {
+        self.own_ports = own_ports.to_vec();
+        self
     }
 
     /// One pass over every socket of the namespace.
@@ -135,7 +144,7 @@ impl SockDiagSource {
             Ports::Listening => listening.contains(&port),
             Ports::Listed(ports) => ports.contains(&port),
         };
-        watched && row.state == TcpState::Established
+        watched && !self.own_ports.contains(&port) && row.state == TcpState::Established
     }
 }
 

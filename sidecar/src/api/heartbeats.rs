@@ -1,0 +1,213 @@
+//! `POST /v1/heartbeats`: heartbeats that the host saw itself, because TLS ends in it.
+//!
+//! A report is understood as a whole before anything of it is taken. What is taken is an input of the engine like any
+//! other, a frame without a place in the stream.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ackbeat_liveness::{
+    ConnectionId, Direction, Frame, FrameKind, HeartbeatProfile, HeartbeatSource, Input, Timestamp, Verdict,
+};
+use axum::Json;
+use axum::body::{Body, Bytes};
+use axum::extract::{RawQuery, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use tokio::sync::mpsc::error::TrySendError;
+
+use super::counters::HeartbeatOutcome;
+use super::query::{self, Query};
+use super::types::{
+    BODY_MAX_BYTES, HEARTBEAT_AGE_MAX_MS, HEARTBEAT_ID_MAX_BYTES, HEARTBEATS_MAX, HeartbeatReceipt,
+    HeartbeatReport, Problem, ReportedHeartbeat, ReportedKind,
+};
+use super::{Api, verdict};
+use crate::connections::Found;
+
+/// How long a client may take for its body.
+const BODY_DEADLINE: Duration = Duration::from_secs(10);
+
+/// One heartbeat, understood.
+struct Understood {
+    peer: SocketAddr,
+    local: Option<SocketAddr>,
+    kind: ReportedKind,
+    age_ms: u64,
+    id: Vec<u8>,
+}
+
+/// Takes a report.
+pub(super) async fn report(
+    State(api): State<Arc<Api>>,
+    RawQuery(raw): RawQuery,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<(StatusCode, Json<HeartbeatReceipt>), Problem> {
+    Query::new(raw.as_deref()).finish("none")?;
+    is_json(&headers)?;
+    let report = read(body, &api).await?;
+    let understood = understand(report)?;
+    if !api.connections.is_ready() {
+        return Err(Problem::not_ready());
+    }
+    let (receipt, inputs) = take(&api, &understood)?;
+    if !inputs.is_empty() {
+        match api.reports.try_send(inputs) {
+            Ok(()) => {}
+            Err(TrySendError::Full(inputs)) => {
+                api.counters.count_heartbeats(HeartbeatOutcome::Dropped, inputs.len());
+                return Err(Problem::new(
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    "too many reports wait; nothing of this one was taken, send it again in a second",
+                ));
+            }
+            Err(TrySendError::Closed(_)) => {
+                return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the sidecar stops"));
+            }
+        }
+    }
+    for (outcome, count) in [
+        (HeartbeatOutcome::Accepted, receipt.accepted),
+        (HeartbeatOutcome::Unmatched, receipt.unmatched),
+        (HeartbeatOutcome::Redundant, receipt.redundant),
+    ] {
+        api.counters.count_heartbeats(outcome, count);
+    }
+    Ok((StatusCode::ACCEPTED, Json(receipt)))
+}
+
+/// A page of a browser can send other types without asking; this one it cannot.
+fn is_json(headers: &HeaderMap) -> Result<(), Problem> {
+    let given = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let media_type = given.split(';').next().unwrap_or_default().trim();
+    if media_type.eq_ignore_ascii_case("application/json") {
+        return Ok(());
+    }
+    Err(Problem::new(
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        "a report is JSON: send it with `Content-Type: application/json`",
+    ))
+}
+
+async fn read(body: Body, api: &Api) -> Result<HeartbeatReport, Problem> {
+    // Bodies are held one after the other, so that a crowd of slow clients holds a few of them.
+    let _place = api.bodies.acquire().await;
+    let collecting = Limited::new(body, BODY_MAX_BYTES).collect();
+    let bytes: Bytes = match tokio::time::timeout(BODY_DEADLINE, collecting).await {
+        Ok(Ok(collected)) => collected.to_bytes(),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => {
+            return Err(Problem::new(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                format!("a report has at most {BODY_MAX_BYTES} bytes; send several"),
+            ));
+        }
+        Ok(Err(error)) => {
+            return Err(Problem::new(StatusCode::BAD_REQUEST, format!("the body broke off: {error}")));
+        }
+        Err(_) => {
+            return Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "the body did not come in time"));
+        }
+    };
+    let mut reader = serde_json::Deserializer::from_slice(&bytes);
+    let report = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
+        let path = error.path().to_string();
+        let problem = Problem::new(StatusCode::BAD_REQUEST, error.into_inner().to_string());
+        // A text that is no JSON at all has no member to blame.
+        if path == "." { problem } else { problem.at(path) }
+    })?;
+    reader.end().map_err(|error| Problem::new(StatusCode::BAD_REQUEST, error.to_string()))?;
+    Ok(report)
+}
+
+/// Checks everything before anything is taken.
+fn understand(report: HeartbeatReport) -> Result<Vec<Understood>, Problem> {
+    if report.heartbeats.len() > HEARTBEATS_MAX {
+        return Err(Problem::field(
+            "heartbeats",
+            format!(
+                "{} heartbeats; a report has at most {HEARTBEATS_MAX}, send several",
+                report.heartbeats.len()
+            ),
+        ));
+    }
+    report
+        .heartbeats
+        .into_iter()
+        .enumerate()
+        .map(|(index, heartbeat)| understand_one(index, heartbeat))
+        .collect()
+}
+
+fn understand_one(index: usize, heartbeat: ReportedHeartbeat) -> Result<Understood, Problem> {
+    let field = |name: &str| format!("heartbeats[{index}].{name}");
+    let address = |name: &str, text: &str| {
+        query::address(text).ok_or_else(|| query::refused(&field(name), text, query::ADDRESS))
+    };
+    let peer = address("peer", &heartbeat.peer)?;
+    let local = heartbeat.local.as_deref().map(|text| address("local", text)).transpose()?;
+    if heartbeat.age_ms > HEARTBEAT_AGE_MAX_MS {
+        return Err(Problem::field(
+            field("age_ms"),
+            format!(
+                "{} is older than {HEARTBEAT_AGE_MAX_MS} ms: report heartbeats as they pass",
+                heartbeat.age_ms
+            ),
+        ));
+    }
+    let id = heartbeat.id.unwrap_or_default().into_bytes();
+    if id.len() > HEARTBEAT_ID_MAX_BYTES {
+        return Err(Problem::field(
+            field("id"),
+            format!("{} bytes; an id has at most {HEARTBEAT_ID_MAX_BYTES}", id.len()),
+        ));
+    }
+    Ok(Understood { peer, local, kind: heartbeat.kind, age_ms: heartbeat.age_ms, id })
+}
+
+/// What becomes of each heartbeat, and the inputs of those that are taken.
+fn take(api: &Api, heartbeats: &[Understood]) -> Result<(HeartbeatReceipt, Vec<Input>), Problem> {
+    let now = api.now();
+    let mut receipt = HeartbeatReceipt::default();
+    let mut inputs = Vec::new();
+    for (index, heartbeat) in heartbeats.iter().enumerate() {
+        let found = api.connections.find(heartbeat.peer, heartbeat.local, now, |info, assessed| {
+            let is_open = assessed.verdict != Verdict::Closed;
+            is_open.then_some((info.connection, assessed.heartbeat.source))
+        });
+        match found {
+            Found::One(Some((_, HeartbeatSource::Wire))) => receipt.redundant += 1,
+            Found::One(Some((connection, _))) => {
+                receipt.accepted += 1;
+                inputs.push(Input::Frame(frame(heartbeat, connection, now)));
+            }
+            Found::None | Found::One(None) => receipt.unmatched += 1,
+            Found::Several(locals) => {
+                let problem = verdict::several(heartbeat.peer, &locals);
+                return Err(problem.at(format!("heartbeats[{index}].local")));
+            }
+        }
+    }
+    inputs.sort_by_key(Input::at);
+    Ok((receipt, inputs))
+}
+
+fn frame(heartbeat: &Understood, connection: ConnectionId, now: Timestamp) -> Frame {
+    let (kind, direction) = match heartbeat.kind {
+        ReportedKind::Ping => (FrameKind::Ping, Direction::Egress),
+        ReportedKind::Pong => (FrameKind::Pong, Direction::Ingress),
+    };
+    Frame {
+        connection,
+        at: now.minus_ms(heartbeat.age_ms),
+        direction,
+        kind,
+        profile: HeartbeatProfile::default(),
+        seq_start: None,
+        seq_end: None,
+        payload: heartbeat.id.clone(),
+        close_code: None,
+        close_reason: None,
+    }
+}
