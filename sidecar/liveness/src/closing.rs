@@ -18,6 +18,9 @@ const EPIPE: u32 = 32;
 const ECONNABORTED: u32 = 103;
 const ECONNRESET: u32 = 104;
 
+/// Intervals without a heartbeat of an asking peer, and without anything else from it, after which a close is a kill.
+const PEER_MISSED_MIN: u32 = 2;
+
 /// What a transition of an open connection means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
@@ -314,10 +317,19 @@ impl Draft {
         matches!((una, sent.seq_end), (Some(una), Some(end)) if una.reached(end))
     }
 
+    /// Whether the host gave up a peer that asks, and that had said nothing for too long.
+    pub(crate) fn is_peer_overdue(&self) -> bool {
+        self.missed.is_some_and(|missed| missed.unheard.is_some()) && self.is_heartbeat_kill()
+    }
+
     /// Whether a heartbeat watchdog closed it. Where the host's own frames are not followed, or Pings were inferred and
     /// no kill of this port was seen yet, only a close on the tick says so.
     fn is_heartbeat_kill(&self) -> bool {
         let Some(missed) = self.missed else { return false };
+        if let Some(unheard) = missed.unheard {
+            // No tick of the host is known where the peer asks, so the whole of its own frames must be.
+            return self.is_sight_complete && missed.count.min(unheard) >= PEER_MISSED_MIN;
+        }
         let is_enough =
             missed.count >= 2 || self.tolerance.is_some_and(|tolerance| missed.count >= tolerance);
         let is_seen = self.is_sight_complete && (missed.inferred == 0 || self.tolerance.is_some());

@@ -9,8 +9,8 @@ use crate::connection::{Connection, Context, ScheduleKey};
 use crate::probing::{Budget, WindowProbes};
 use crate::schedule::Schedule;
 use crate::{
-    Assessed, CloseFrames, ConnectionId, Direction, Endpoints, Frame, FrameKind, Input, Opened, Output,
-    Policy, Role, Snapshot, TcpState, Timestamp, Upgrade, Verdict,
+    Assessed, CloseFrames, ConnectionId, Endpoints, Frame, Input, Opened, Output, Policy, Role, Snapshot,
+    TcpState, Timestamp, Upgrade, Verdict,
 };
 
 /// Passes of the sampler that come for a decision, and not on the grid of [`Policy::sample_interval_ms`], are at least
@@ -67,6 +67,10 @@ pub struct ConnectionInfo<'a> {
     pub verdict: Verdict,
     /// Which Close frames have passed.
     pub close_frames: CloseFrames,
+    /// The host's Pings are seen on the wire: a report of one changes nothing.
+    pub is_ping_report_redundant: bool,
+    /// The peer's Pongs are seen on the wire: a report of one changes nothing.
+    pub is_pong_report_redundant: bool,
     /// The latest reading of the socket while it was open.
     pub snapshot: Option<&'a Snapshot>,
     /// When each rung of the evidence ladder was last seen.
@@ -93,6 +97,10 @@ pub struct EvidenceDates {
 /// A driver feeds inputs in the order of their time, as far as their source keeps it, calls [`Engine::poll`] after
 /// each call until it gives `None` (outputs wait in memory until then), and calls [`Engine::handle_timeout`] when
 /// [`Engine::poll_timeout`] is due. Inputs that are already waiting go in before a timeout is handled.
+///
+/// What an application reports ([`Frame`]s that are not [on the wire](Frame::is_on_wire)) may be a minute old. Before a driver
+/// hands in such inputs it calls [`Engine::handle_timeout`], so that the engine knows how old they are: nothing is expected of
+/// a peer before it could have been known.
 #[derive(Debug)]
 pub struct Engine {
     policy: Policy,
@@ -165,7 +173,7 @@ impl Engine {
         self.policy = policy;
         let ids: alloc::vec::Vec<ConnectionId> = self.connections.keys().copied().collect();
         for id in ids {
-            self.update(id, self.now, |_, _, _| {});
+            self.update(id, |_, _, _| {});
         }
     }
 
@@ -190,36 +198,36 @@ impl Engine {
         match input {
             Input::Opened(opened) => self.on_opened(opened),
             Input::Transition(transition) => {
-                self.update(transition.snapshot.connection, at, |connection, context, outputs| {
+                self.update(transition.snapshot.connection, |connection, context, outputs| {
                     connection.on_transition(transition, context, outputs);
                 });
             }
-            Input::Reset(reset) => self.update(reset.connection, at, |connection, context, outputs| {
+            Input::Reset(reset) => self.update(reset.connection, |connection, context, outputs| {
                 connection.on_reset(&reset, context, outputs);
             }),
             Input::Sample(snapshot) => {
                 self.last_pass_at = self.last_pass_at.max(Some(at));
                 let id = snapshot.connection;
-                self.update(id, at, |connection, context, outputs| {
+                self.update(id, |connection, context, outputs| {
                     connection.on_sample(snapshot, context, outputs);
                 });
                 self.ask_for_probe(id, at);
             }
             Input::Frame(frame) => self.on_frame(frame),
             Input::Synchronization(synchronization) => {
-                self.update(synchronization.connection, at, |connection, _, _| {
+                self.update(synchronization.connection, |connection, _, _| {
                     connection.on_synchronization(&synchronization);
                 });
             }
             Input::Upgrade(upgrade) => {
-                self.update(upgrade.connection, at, |connection, _, _| connection.on_upgrade(upgrade));
+                self.update(upgrade.connection, |connection, _, _| connection.on_upgrade(upgrade));
             }
             Input::Outstanding { connection, .. } => {
-                self.update(connection, at, |connection, _, _| connection.on_outstanding(at));
+                self.update(connection, |connection, _, _| connection.on_outstanding(at));
             }
             Input::ProbeSent { connection, .. } => {
                 self.counters.probes_sent = self.counters.probes_sent.saturating_add(1);
-                self.update(connection, at, |connection, _, _| connection.on_probe_sent(at));
+                self.update(connection, |connection, _, _| connection.on_probe_sent(at));
             }
             Input::RecordsLost { count, .. } => self.on_records_lost(at, count),
             Input::SamplingDone { began_at, .. } => self.on_sampling_done(began_at, at),
@@ -292,7 +300,7 @@ impl Engine {
     pub fn shut_down(&mut self, now: Timestamp) {
         self.now = self.now.max(now);
         while let Some(id) = self.connections.keys().next().copied() {
-            self.update(id, now, |connection, context, outputs| {
+            self.update(id, |connection, context, outputs| {
                 connection.on_shut_down(now, context, outputs);
             });
         }
@@ -322,7 +330,7 @@ impl Engine {
         self.window_opened_at = self.window_opened_at.max(at);
         let ids: alloc::vec::Vec<ConnectionId> = self.connections.keys().copied().collect();
         for id in ids {
-            self.update(id, at, |connection, context, _| connection.reopen(at, context.policy));
+            self.update(id, |connection, context, _| connection.reopen(at, context.policy));
         }
     }
 
@@ -331,7 +339,7 @@ impl Engine {
             if at > now {
                 return;
             }
-            self.update(id, now, |connection, context, outputs| {
+            self.update(id, |connection, context, outputs| {
                 connection.on_deadline(now, context, outputs);
             });
             if self.deadlines.first() == Some((at, id))
@@ -362,16 +370,13 @@ impl Engine {
 
     fn on_frame(&mut self, frame: Frame) {
         let (id, at) = (frame.connection, frame.at);
-        let is_ping = frame.direction == Direction::Egress && frame.kind == FrameKind::Ping;
         let mut learned = None;
-        self.update(id, at, |connection, _, outputs| {
+        self.update(id, |connection, context, outputs| {
             let key = connection.schedule_key();
-            let is_open = !connection.is_closing();
-            let earlier = connection.on_frame(frame, outputs);
-            learned = (is_ping && is_open).then_some((key, earlier));
+            learned = connection.on_frame(frame, context, outputs).map(|lesson| (key, lesson));
         });
-        if let Some((key, earlier)) = learned {
-            self.schedules.entry(key).or_default().on_ping(id, at, earlier);
+        if let Some((key, lesson)) = learned {
+            self.schedules.entry(key).or_default().learn(id, at, lesson);
         }
     }
 
@@ -381,7 +386,7 @@ impl Engine {
         // Rare, and every connection may be concerned.
         let ids: alloc::vec::Vec<ConnectionId> = self.connections.keys().copied().collect();
         for id in ids {
-            self.update(id, at, |connection, _, _| connection.on_records_lost(count));
+            self.update(id, |connection, _, _| connection.on_records_lost(count));
         }
     }
 
@@ -402,7 +407,7 @@ impl Engine {
             .map(|connection| connection.opened.connection)
             .collect();
         for id in missing {
-            self.update(id, at, |connection, context, _| connection.on_missing(began_at, at, context.policy));
+            self.update(id, |connection, context, _| connection.on_missing(began_at, at, context.policy));
         }
     }
 
@@ -427,7 +432,6 @@ impl Engine {
     fn update(
         &mut self,
         id: ConnectionId,
-        at: Timestamp,
         act: impl FnOnce(&mut Connection, &Context<'_>, &mut VecDeque<Output>),
     ) {
         let Some(connection) = self.connections.get_mut(&id) else {
@@ -456,7 +460,8 @@ impl Engine {
             self.deciding.set(slot, id, decides_at);
         }
         if self.wanting.of(slot).is_some() != wants {
-            self.wanting.set(slot, id, wants.then_some(at));
+            // Not since `at`: what is reported late makes no pass late.
+            self.wanting.set(slot, id, wants.then_some(self.now));
         }
         if let Some(missed) = connection.learned_kill.take() {
             self.schedules.entry(key).or_default().on_kill(missed);

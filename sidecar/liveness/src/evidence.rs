@@ -210,6 +210,17 @@ impl Evidence {
         )
     }
 
+    /// Whether bytes may lie unread before whatever the application does next: its kernel took more than a few messages since
+    /// `acked` was acknowledged, or its window is narrower than it was. `None` where it is not known.
+    pub(crate) fn may_lie_unread(&self, snapshot: &Snapshot, acked: Option<Seq>) -> Option<bool> {
+        let taken = match (acked, snapshot.snd_una) {
+            (Some(before), Some(after)) => u64::from(after.bytes_since(before)),
+            // Nobody looked before: all of it.
+            _ => snapshot.bytes_acked?,
+        };
+        Some(taken >= u64::from(SEGMENT_MAX_BYTES) || self.is_window_closing(snapshot))
+    }
+
     /// A late tick: what the next reading shows happened while nobody looked.
     pub(crate) fn reopen(&mut self) {
         self.is_unobserved = true;

@@ -1,18 +1,33 @@
-//! The heartbeat of one connection: which Pings are unanswered, where they are, and how many the host has missed.
+//! The heartbeat of one connection in which the host asks: which Pings are unanswered, where they are, and how many the host
+//! has missed.
 //!
 //! RFC 6455 section 5.5.3: a Pong repeats its Ping's application data, and an endpoint may answer only the most
-//! recent Ping. So a Pong answers the latest Ping with the same data, and all earlier ones with it.
+//! recent Ping. So a Pong answers the latest Ping with the same data, and all earlier ones with it. Text heartbeats, and
+//! Pongs that the application reports without an id, have nothing in common with their Pings: they answer the last one.
+//!
+//! A host may ask in two ways at once, a library by control frames and its application by text. The one that is seen first
+//! is followed; the other one's Pongs are payload like any other.
+//!
+//! What the application reports comes late, and out of order with what is seen on the wire. So nothing is expected before it
+//! was told of, and not sooner after that than its reports take.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use crate::schedule::{Schedule, Ticks};
-use crate::{Frame, HeartbeatAnswered, HeartbeatSource, PingLocation, Seq, Snapshot, Timestamp};
+use crate::schedule::{Answers, Schedule, Ticks};
+use crate::{
+    Direction, Frame, HeartbeatAnswered, HeartbeatProfile, HeartbeatSource, PingLocation, Seq, Snapshot,
+    Timestamp,
+};
 
 /// Pings that are remembered. The oldest unanswered one is always among them.
 const PINGS_MAX: usize = 16;
 /// Pongs that are remembered, to tell which of them the host has read.
 const PONGS_MAX: usize = 8;
+
+/// A Pong may be reported before its Ping, on another connection to the API; and a Ping that was reported is dated by when the
+/// report came, while its Pong on the wire is not. Within this a Pong that answered nothing answers the Ping that comes after it.
+const REPORT_SLACK_MS: u64 = 1_000;
 
 /// A tick that is estimated to lie within this part of an interval after a connection's start was before it.
 const JUST_MISSED_DIVISOR: u64 = 50;
@@ -38,9 +53,19 @@ pub(crate) struct Ping {
     pub(crate) seq_start: Option<Seq>,
     pub(crate) seq_end: Option<Seq>,
     payload: Vec<u8>,
-    /// When `snd_una` was seen to have passed it: the Pong's clock.
+    /// When `snd_una` was seen to have passed it.
     pub(crate) acked_at: Option<Timestamp>,
+    /// When something may be expected of the peer at the earliest: a report comes late, and so will that of the Pong.
+    pub(crate) expected_from: Timestamp,
+    on_wire: bool,
     answered: bool,
+}
+
+impl Ping {
+    /// When the Pong's clock started: it was acknowledged, and a report of the Pong would have come.
+    pub(crate) fn clock_at(&self) -> Option<Timestamp> {
+        self.acked_at.map(|acked| acked.max(self.expected_from))
+    }
 }
 
 /// A Pong that passed.
@@ -58,6 +83,8 @@ pub(crate) struct Missed {
     pub(crate) count: u32,
     /// How many of them are inferred from the port's schedule.
     pub(crate) inferred: u32,
+    /// Where the peer asks: whole intervals without anything from it. A host may take any message for a heartbeat.
+    pub(crate) unheard: Option<u32>,
     /// The moment that was asked about is a tick of the watchdog, and the watchdog sent no Ping at it.
     pub(crate) on_tick: bool,
 }
@@ -75,6 +102,10 @@ pub(crate) struct Heartbeat {
     pub(crate) egress: Sight,
     pub(crate) ingress: Sight,
     source: Option<HeartbeatSource>,
+    /// How the host asks; `None` before anything was seen.
+    profile: Option<HeartbeatProfile>,
+    /// The longest that a report took to come, in nanoseconds.
+    report_delay_ns: u64,
     /// Where counting starts while there was no Pong: the upgrade. `None` where the start was not seen.
     pub(crate) start: Option<Timestamp>,
 }
@@ -85,10 +116,22 @@ impl Heartbeat {
         Self { start, ..Self::default() }
     }
 
-    /// A Ping went out. Gives the Ping before it, for the schedule, where none can have passed unseen between.
-    pub(crate) fn on_ping(&mut self, frame: Frame) -> Option<Timestamp> {
-        let earlier = self.last_ping_at.replace(frame.at);
-        self.on_source(&frame);
+    /// A Ping went out, and was told of at `told_at`. Gives the Ping before it, for the schedule, where none can have passed
+    /// unseen between; `None` if there is nothing to learn.
+    pub(crate) fn on_ping(&mut self, frame: Frame, told_at: Timestamp) -> Option<Option<Timestamp>> {
+        if !self.takes(&frame, told_at) {
+            return None;
+        }
+        let on_wire = frame.is_on_wire();
+        if on_wire && self.pings.iter().any(|ping| !ping.on_wire) {
+            // From now on each is seen; those that were reported would be counted twice.
+            self.pings.retain(|ping| ping.on_wire);
+            self.forgotten = 0;
+            self.last_ping_at = None;
+        }
+        let is_latest = self.last_ping_at.is_none_or(|last| frame.at > last);
+        let earlier = if is_latest { self.last_ping_at.replace(frame.at) } else { None };
+        let is_answered = !on_wire && self.is_answered_before(frame.at);
         if self.pings.len() == PINGS_MAX {
             // Index 0 holds the oldest unanswered Ping if any is unanswered.
             let index = usize::from(self.pings.front().is_some_and(|ping| !ping.answered));
@@ -96,32 +139,59 @@ impl Heartbeat {
                 self.forgotten = self.forgotten.saturating_add(1);
             }
         }
-        self.pings.push_back(Ping {
-            at: frame.at,
-            seq_start: frame.seq_start,
-            seq_end: frame.seq_end,
-            payload: frame.payload,
-            acked_at: None,
-            answered: false,
-        });
-        earlier
+        // Reports may be out of order; what is seen on the wire stays as it was told.
+        let later =
+            if on_wire { 0 } else { self.pings.iter().rev().take_while(|ping| ping.at > frame.at).count() };
+        let expected_from = if on_wire { frame.at } else { told_at.plus_ns(self.report_delay_ns) };
+        let index = self.pings.len() - later;
+        self.pings.insert(
+            index,
+            Ping {
+                at: frame.at,
+                seq_start: frame.seq_start,
+                seq_end: frame.seq_end,
+                payload: frame.payload,
+                acked_at: None,
+                expected_from,
+                on_wire,
+                answered: is_answered,
+            },
+        );
+        is_latest.then_some(earlier)
+    }
+
+    /// Whether a Pong that answered nothing came so shortly before a reported Ping that it answers it.
+    fn is_answered_before(&self, ping_at: Timestamp) -> bool {
+        self.pongs.back().is_some_and(|pong| {
+            pong.ping_at.is_none()
+                && pong.at.plus_ms(REPORT_SLACK_MS) >= ping_at
+                && self.pings.back().is_none_or(|ping| ping.at <= pong.at)
+        })
     }
 
     /// A Pong came in. Gives what it answers, if a Ping was outstanding; an unsolicited one answers none.
-    pub(crate) fn on_pong(&mut self, frame: &Frame) -> Option<HeartbeatAnswered> {
-        self.on_source(frame);
-        let answered = self
-            .pings
-            .iter()
-            .rposition(|ping| ping.payload == frame.payload && ping.at <= frame.at && !ping.answered);
+    pub(crate) fn on_pong(&mut self, frame: &Frame, told_at: Timestamp) -> Option<HeartbeatAnswered> {
+        if !self.takes(frame, told_at) {
+            return None;
+        }
+        let profile = self.profile.unwrap_or(frame.profile);
+        let has_id =
+            if frame.is_on_wire() { profile == HeartbeatProfile::Rfc6455 } else { !frame.payload.is_empty() };
+        let answered = self.pings.iter().rposition(|ping| {
+            (!has_id || ping.payload == frame.payload) && ping.at <= frame.at && !ping.answered
+        });
         let ping = answered.and_then(|index| self.pings.get(index));
         let ping_at = ping.map(|ping| ping.at);
-        let told = ping.map(|ping| HeartbeatAnswered {
-            connection: frame.connection,
-            at: frame.at,
-            profile: frame.profile,
-            ping_to_ack_us: ping.acked_at.map(|acked| acked.ns_since(ping.at) / 1_000),
-            ack_to_pong_us: ping.acked_at.map(|acked| frame.at.ns_since(acked) / 1_000),
+        let told = ping.map(|ping| {
+            let acked = ping.acked_at.map(|acked| acked.min(frame.at));
+            HeartbeatAnswered {
+                connection: frame.connection,
+                at: frame.at,
+                profile,
+                ping_to_pong_us: frame.at.ns_since(ping.at) / 1_000,
+                ping_to_ack_us: acked.map(|acked| acked.ns_since(ping.at) / 1_000),
+                ack_to_pong_us: acked.map(|acked| frame.at.ns_since(acked) / 1_000),
+            }
         });
         if let Some(index) = answered {
             self.forgotten = 0;
@@ -132,24 +202,75 @@ impl Heartbeat {
         if self.pongs.len() == PONGS_MAX {
             self.older_pong = self.pongs.pop_front();
         }
-        self.pongs.push_back(Pong { at: frame.at, seq_end: frame.seq_end, ping_at });
+        let later = if frame.is_on_wire() {
+            0
+        } else {
+            self.pongs.iter().rev().take_while(|pong| pong.at > frame.at).count()
+        };
+        let index = self.pongs.len() - later;
+        self.pongs.insert(index, Pong { at: frame.at, seq_end: frame.seq_end, ping_at });
         told
     }
 
-    fn on_source(&mut self, frame: &Frame) {
-        let source =
-            if frame.seq_end.is_some() { HeartbeatSource::Wire } else { HeartbeatSource::Application };
-        if self.source != Some(HeartbeatSource::Wire) {
-            self.source = Some(source);
+    /// Notes where a frame is known from. Gives whether it belongs to the heartbeat that is followed.
+    fn takes(&mut self, frame: &Frame, told_at: Timestamp) -> bool {
+        let source = HeartbeatSource::of(frame);
+        match (self.source, source) {
+            (Some(HeartbeatSource::Wire), HeartbeatSource::Wire) => {
+                return self.profile.is_none_or(|profile| profile == frame.profile);
+            }
+            (Some(HeartbeatSource::Wire), _) => {}
+            _ => (self.source, self.profile) = (Some(source), Some(frame.profile)),
         }
+        if source == HeartbeatSource::Application {
+            self.report_delay_ns = self.report_delay_ns.max(told_at.ns_since(frame.at));
+        }
+        true
+    }
+
+    /// Whether what the application could report of one direction is seen on the wire anyway.
+    pub(crate) fn is_report_redundant(&self, direction: Direction) -> bool {
+        let sight = match direction {
+            Direction::Ingress => self.ingress,
+            Direction::Egress => self.egress,
+        };
+        self.source == Some(HeartbeatSource::Wire) && sight == Sight::Following
+    }
+
+    /// How the host asks; `None` before anything was seen.
+    pub(crate) fn profile(&self) -> Option<HeartbeatProfile> {
+        self.profile
+    }
+
+    /// Whether a Pong is owed to the host's Pings at all: RFC 6455 asks for one, anything else has to have been answered on
+    /// this port before.
+    pub(crate) fn is_answered(&self, schedule: Option<&Schedule>) -> bool {
+        let has_seen = |answers| schedule.is_some_and(|schedule| schedule.has_seen(answers));
+        match self.source {
+            Some(HeartbeatSource::Application) => has_seen(Answers::Reported),
+            _ => match self.profile.or(schedule.and_then(Schedule::profile)) {
+                None | Some(HeartbeatProfile::Rfc6455) => true,
+                Some(profile) => has_seen(Answers::Wire(profile)),
+            },
+        }
+    }
+
+    /// Whether a Pong is owed, and would be seen: on the wire, or in a report.
+    pub(crate) fn is_pong_visible(&self, schedule: Option<&Schedule>) -> bool {
+        let is_reported = || schedule.is_some_and(|schedule| schedule.has_seen(Answers::Reported));
+        self.is_answered(schedule)
+            && (self.source == Some(HeartbeatSource::Application)
+                || self.ingress == Sight::Following
+                || is_reported())
     }
 
     /// A reading of the socket: `snd_una` may have passed Pings.
     pub(crate) fn on_snapshot(&mut self, snapshot: &Snapshot) {
         let Some(una) = snapshot.snd_una else { return };
         for ping in self.pings.iter_mut().filter(|ping| ping.acked_at.is_none() && ping.at <= snapshot.at) {
-            // A Ping that the application reported has no position; everything written by now is a safe bound.
-            if ping.seq_end.is_none() {
+            // A Ping that the application reported has no position, and may lie in the host's own queue. That is empty
+            // once the kernel has nothing left to send; everything written by then is a safe bound.
+            if ping.seq_end.is_none() && snapshot.unsent_bytes.is_none_or(|bytes| bytes == 0) {
                 ping.seq_end = snapshot.write_seq;
             }
             if ping.seq_end.is_some_and(|end| una.reached(end)) {
@@ -169,6 +290,10 @@ impl Heartbeat {
     /// have started anew.
     pub(crate) fn on_ingress_lost(&mut self, sight: Sight) {
         self.ingress = sight;
+        if self.source == Some(HeartbeatSource::Application) {
+            // Reports do not pass where records are lost.
+            return;
+        }
         self.pings.clear();
         self.forgotten = 0;
         self.start = None;
@@ -216,10 +341,8 @@ impl Heartbeat {
         schedule: Option<&Schedule>,
         snapshot: Option<&Snapshot>,
     ) -> Option<Missed> {
-        if self.ingress != Sight::Following && self.source != Some(HeartbeatSource::Application) {
-            return None;
-        }
-        if self.egress == Sight::Dropped {
+        let is_reported = self.source == Some(HeartbeatSource::Application);
+        if !self.is_pong_visible(schedule) || (self.egress == Sight::Dropped && !is_reported) {
             return None;
         }
         let (base_at, base_ping_at) = self.base(snapshot)?;
@@ -228,11 +351,11 @@ impl Heartbeat {
         let Some(interval_ns) = schedule.and_then(Schedule::interval_ns) else {
             // Without a schedule, Pings that wait behind unsent data cannot be counted.
             let is_hidden = snapshot.and_then(|latest| latest.unsent_bytes).is_some_and(|bytes| bytes > 0);
-            let is_counted =
-                self.egress == Sight::Following || self.source == Some(HeartbeatSource::Application);
+            let is_counted = self.egress == Sight::Following || is_reported;
             return (is_counted && (!is_hidden || on_wire >= 2)).then_some(Missed {
                 count: on_wire,
                 inferred: 0,
+                unheard: None,
                 on_tick: false,
             });
         };
@@ -246,12 +369,12 @@ impl Heartbeat {
         // Pings can be inferred only where they may be waiting, or where own Pings are not seen.
         let waiting = snapshot.and_then(|latest| latest.send_queue_bytes).is_some_and(|bytes| bytes > 0);
         let mut count = on_wire;
-        if waiting || self.egress != Sight::Following {
+        if !is_reported && (waiting || self.egress != Sight::Following) {
             // The tick whose Ping the last Pong answered is not counted again, however the beat is estimated. Nor is one
             // that a connection just missed: the beat is known from Pings, which leave a little after their tick.
             let after = match base_ping_at {
-                Some(ping) => base_at.max(plus_ns(ping, interval_ns / 2)),
-                None => plus_ns(base_at, interval_ns / JUST_MISSED_DIVISOR),
+                Some(ping) => base_at.max(ping.plus_ns(interval_ns / 2)),
+                None => base_at.plus_ns(interval_ns / JUST_MISSED_DIVISOR),
             };
             let before = match tick {
                 Some(tick) => tick,
@@ -260,7 +383,7 @@ impl Heartbeat {
             };
             count = count.max(ticks.between(after, before));
         }
-        Some(Missed { count, inferred: count - on_wire, on_tick: tick.is_some() })
+        Some(Missed { count, inferred: count - on_wire, unheard: None, on_tick: tick.is_some() })
     }
 
     /// The beat that fits best, and the tick that `at` belongs to if a close is asked about.
@@ -324,10 +447,6 @@ impl Heartbeat {
     }
 }
 
-fn plus_ns(at: Timestamp, ns: u64) -> Timestamp {
-    Timestamp::from_ns(at.as_ns().saturating_add(ns))
-}
-
 /// Whether the host has read a Pong. Where nothing shows it in the receive queue, it has.
 fn is_read(pong: &Pong, snapshot: Option<&Snapshot>) -> bool {
     let Some(latest) = snapshot.filter(|latest| latest.at >= pong.at) else { return true };
@@ -342,7 +461,9 @@ fn is_read(pong: &Pong, snapshot: Option<&Snapshot>) -> bool {
 mod tests {
     use super::{Heartbeat, Sight};
     use crate::schedule::Schedule;
-    use crate::{ConnectionId, Direction, Frame, FrameKind, HeartbeatProfile, Seq, Timestamp};
+    use crate::{
+        ConnectionId, Direction, Frame, FrameKind, HeartbeatAnswered, HeartbeatProfile, Seq, Timestamp,
+    };
 
     fn frame(at_ms: u64, direction: Direction, kind: FrameKind, payload: &[u8]) -> Frame {
         Frame {
@@ -357,6 +478,15 @@ mod tests {
             close_code: None,
             close_reason: None,
         }
+    }
+
+    fn ping(heartbeat: &mut Heartbeat, frame: Frame) {
+        let at = frame.at;
+        heartbeat.on_ping(frame, at);
+    }
+
+    fn pong(heartbeat: &mut Heartbeat, frame: &Frame) -> Option<HeartbeatAnswered> {
+        heartbeat.on_pong(frame, frame.at)
     }
 
     fn heartbeat() -> Heartbeat {
@@ -375,8 +505,8 @@ mod tests {
         }
         let mut heartbeat = heartbeat();
         heartbeat.egress = Sight::Lost;
-        heartbeat.on_ping(frame(4_000, Direction::Egress, FrameKind::Ping, b""));
-        heartbeat.on_pong(&frame(4_001, Direction::Ingress, FrameKind::Pong, b""));
+        ping(&mut heartbeat, frame(4_000, Direction::Egress, FrameKind::Ping, b""));
+        pong(&mut heartbeat, &frame(4_001, Direction::Ingress, FrameKind::Pong, b""));
         schedule.on_ping(ConnectionId(1), Timestamp::from_ms(4_000), None);
         let missed = heartbeat.missed(Timestamp::from_ms(10_010), true, Some(&schedule), None).unwrap();
         assert_eq!((missed.count, missed.on_tick), (2, true));
@@ -386,12 +516,12 @@ mod tests {
     fn pong_answers_its_own_ping_and_those_before_it_only() {
         let mut heartbeat = heartbeat();
         for (at, payload) in [(1_000, b"a"), (2_000, b"b"), (3_000, b"c")] {
-            heartbeat.on_ping(frame(at, Direction::Egress, FrameKind::Ping, payload));
+            ping(&mut heartbeat, frame(at, Direction::Egress, FrameKind::Ping, payload));
         }
-        assert!(heartbeat.on_pong(&frame(3_100, Direction::Ingress, FrameKind::Pong, b"b")).is_some());
+        assert!(pong(&mut heartbeat, &frame(3_100, Direction::Ingress, FrameKind::Pong, b"b")).is_some());
         assert_eq!(heartbeat.oldest_unanswered().unwrap().at, Timestamp::from_ms(3_000));
         assert!(
-            heartbeat.on_pong(&frame(3_200, Direction::Ingress, FrameKind::Pong, b"x")).is_none(),
+            pong(&mut heartbeat, &frame(3_200, Direction::Ingress, FrameKind::Pong, b"x")).is_none(),
             "unsolicited"
         );
         assert!(heartbeat.oldest_unanswered().is_some());
@@ -400,7 +530,7 @@ mod tests {
     #[test]
     fn nothing_is_counted_where_pongs_may_pass_unseen() {
         let mut heartbeat = heartbeat();
-        heartbeat.on_ping(frame(1_000, Direction::Egress, FrameKind::Ping, b""));
+        ping(&mut heartbeat, frame(1_000, Direction::Egress, FrameKind::Ping, b""));
         heartbeat.on_ingress_lost(Sight::Lost);
         assert!(heartbeat.oldest_unanswered().is_none());
         assert_eq!(heartbeat.missed(Timestamp::from_ms(9_000), true, None, None), None);

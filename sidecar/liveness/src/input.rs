@@ -370,6 +370,14 @@ pub struct Frame {
     pub close_reason: Option<String>,
 }
 
+impl Frame {
+    /// Whether it was read off the wire; the application reported it otherwise.
+    #[must_use]
+    pub const fn is_on_wire(&self) -> bool {
+        self.seq_end.is_some()
+    }
+}
+
 /// The wire parser found or lost its place in one direction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]

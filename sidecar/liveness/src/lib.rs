@@ -16,8 +16,8 @@
 //! and one question for the driver: [`Engine::next_sample_at`], when a pass of the sampler is worth its cost.
 //!
 //! An event costs well below a microsecond and allocates nothing once a connection's memory has grown to its bounds
-//! (16 Pings, 8 Pongs, 64 verdict changes). A connection with a heartbeat takes 2.5 kB, its share of all tables included;
-//! one whose memory is full, with the largest Pings, 7 kB. `cargo bench -p ackbeat-liveness` and the test target
+//! (16 Pings, 8 Pongs, 64 verdict changes). A connection with a heartbeat takes 2.9 kB, its share of all tables included;
+//! one whose memory is full, with the largest Pings, 7.4 kB. `cargo bench -p ackbeat-liveness` and the test target
 //! `allocations` measure it: the bounds there are 3 kB and 8 kB.
 //!
 //! Inside, from facts to decisions:
@@ -26,7 +26,8 @@
 //! |---|---|
 //! | `evidence` | which rungs of the ladder were seen, and when |
 //! | `heartbeat` | which Pings are unanswered, where they are, how many the host has missed |
-//! | `schedule` | when the Pings of a port are due: interval, phase, tolerance |
+//! | `peer_heartbeat` | where the peer asks: how often it does, and whether it is late |
+//! | `schedule` | when the Pings of a port are due: interval, phase, tolerance, and whether anybody answers |
 //! | `probing` | when a peer behind a closed window is worth a question of our own, and what its silence proves |
 //! | `verdict` | what that adds up to now |
 //! | `closing` | who closed, how and why |
@@ -49,6 +50,7 @@ mod evidence;
 mod heartbeat;
 mod input;
 mod output;
+mod peer_heartbeat;
 mod policy;
 mod postmortem;
 mod probing;

@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::{ConnectionId, Endpoints, Process, Role, Seq, Snapshot, Timestamp, Upgrade};
+use crate::{ConnectionId, Endpoints, Frame, Process, Role, Seq, Snapshot, Timestamp, Upgrade};
 
 macro_rules! words {
     ($(#[$meta:meta])* $name:ident { $($(#[$variant_meta:meta])* $variant:ident = $word:literal),+ $(,)? }) => {
@@ -181,6 +181,14 @@ words! {
     }
 }
 
+impl HeartbeatSource {
+    /// Where a frame is known from.
+    #[must_use]
+    pub const fn of(frame: &Frame) -> Self {
+        if frame.is_on_wire() { Self::Wire } else { Self::Application }
+    }
+}
+
 words! {
     /// How a heartbeat looks on the wire (`ackbeat.heartbeat.profile`).
     #[derive(Default)]
@@ -200,6 +208,14 @@ words! {
         SignalR = "signalr",
         /// What the settings describe.
         Custom = "custom",
+    }
+}
+
+impl HeartbeatProfile {
+    /// Whether nobody ever answers a Ping of this profile.
+    #[must_use]
+    pub const fn is_unanswered(self) -> bool {
+        matches!(self, Self::SignalR)
     }
 }
 
@@ -261,6 +277,10 @@ pub struct ProbeWanted {
 }
 
 /// A Pong answered an outstanding Ping of the host.
+///
+/// The Ping's way there and the Pong's way back are told apart by a reading of the socket between them that shows that the
+/// Ping was acknowledged. Sockets are read while something is outstanding, each [`Policy::sample_interval_ms`](crate::Policy)
+/// at most, so a Ping that is answered at once has none: then only the sum is known, and that each part is no longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct HeartbeatAnswered {
@@ -270,11 +290,30 @@ pub struct HeartbeatAnswered {
     pub at: Timestamp,
     /// How the heartbeat looks.
     pub profile: HeartbeatProfile,
-    /// From the Ping on the wire to its acknowledgement by the peer's kernel, in microseconds: what the Ping waited for
-    /// in queues. `None` where no reading showed it before the Pong.
+    /// From the Ping on the wire (reported ones: from their date) to the Pong, in microseconds.
+    pub ping_to_pong_us: u64,
+    /// From the Ping to its acknowledgement by the peer's kernel, in microseconds: what the Ping waited for in queues.
+    /// `None` where no reading lies between the acknowledgement and the Pong. Dated by the last ACK before the reading
+    /// (`tcp_sock.rcv_tstamp`), so it may be too long by what later ACKs came later.
     pub ping_to_ack_us: Option<u64>,
     /// From that acknowledgement to the Pong, in microseconds: what the peer's application took. `None` as above.
     pub ack_to_pong_us: Option<u64>,
+}
+
+impl HeartbeatAnswered {
+    /// [`Self::ping_to_ack_us`], or the bound that the Pong sets: whoever answers has got the Ping (a segment with payload
+    /// acknowledges too, RFC 9293 section 3.10.7.4). For histograms, which would hold nothing but slow Pings without it;
+    /// it is too long by less than the time between two readings.
+    #[must_use]
+    pub fn ping_to_ack_us_max(&self) -> u64 {
+        self.ping_to_ack_us.unwrap_or(self.ping_to_pong_us)
+    }
+
+    /// [`Self::ack_to_pong_us`], or the bound that the Ping sets: it was not acknowledged before it was sent.
+    #[must_use]
+    pub fn ack_to_pong_us_max(&self) -> u64 {
+        self.ack_to_pong_us.unwrap_or(self.ping_to_pong_us)
+    }
 }
 
 /// A verdict changed, or whether it justifies a kill.
@@ -334,13 +373,16 @@ pub struct Assessed {
 pub struct Heartbeat {
     /// Where it is known from.
     pub source: HeartbeatSource,
-    /// How it looks on the wire.
+    /// How it looks on the wire: the first that the host asked with, else the first that the peer asked with, else that of
+    /// Pings of the host that nobody answers. `None` where it is known from the application's reports.
     pub profile: Option<HeartbeatProfile>,
-    /// Learned interval between Pings, in milliseconds.
+    /// Learned interval between Pings, in milliseconds; where the peer asks, between its Pings.
     pub interval_ms: Option<u64>,
-    /// Pings since the last Pong, as the host would count them; `None` where unknown.
+    /// Pings since the last Pong, as the host would count them. Where the peer asks, whole intervals since its last Ping: what
+    /// comes up to a fifth of an interval late is not missed yet, and at a close a twentieth too few is counted too. `None`
+    /// where unknown.
     pub missed: Option<u32>,
-    /// Age of the last Pong, in milliseconds.
+    /// Age of the last Pong, in milliseconds; where the peer asks, of its last Ping.
     pub last_pong_age_ms: Option<u64>,
     /// Where the oldest unanswered Ping is.
     pub ping_location: PingLocation,

@@ -4,16 +4,19 @@
 //! connections to the same listening port that one watchdog serves. Learned are the interval (the median of the
 //! gaps, so that a Ping that was late behind data changes nothing), the phase (many hosts tick once for all
 //! sockets), and from observed kills the tolerance.
+//!
+//! Learned too is whether anybody answers: RFC 6455 asks for a Pong, but a text heartbeat, or a host that reports its own,
+//! may have none. And where the peers ask, how often they do.
 
 use alloc::collections::VecDeque;
 
-use crate::{ConnectionId, Timestamp};
+use crate::{ConnectionId, HeartbeatProfile, Timestamp};
 
 /// Gaps that are kept for the median.
 const GAPS_MAX: usize = 33;
 /// Shorter gaps are no heartbeat (a burst, a round trip that is measured): watchdogs tick in seconds, the fastest in some
 /// hundred milliseconds.
-const GAP_MIN_NS: u64 = 200_000_000;
+pub(crate) const GAP_MIN_NS: u64 = 200_000_000;
 /// Gaps that are needed before an interval is believed.
 const GAPS_MIN: usize = 2;
 /// Kills that are kept for the tolerance.
@@ -24,33 +27,160 @@ const PHASE_INTERVALS_MAX: u64 = 100;
 const VOTES_MAX: i8 = 8;
 
 /// A tick's actions come this much of an interval before it (drift of the learned phase) …
-const EARLY_DIVISOR: u64 = 20;
+pub(crate) const EARLY_DIVISOR: u64 = 20;
 /// … up to this much of an interval after it (a loaded machine: 6279 ms instead of 6000 were measured).
-const LATE_DIVISOR: u64 = 5;
+pub(crate) const LATE_DIVISOR: u64 = 5;
+
+/// What one frame teaches about its port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lesson {
+    /// The host asked.
+    HostAsked {
+        /// How.
+        profile: HeartbeatProfile,
+        /// Its Ping before this one, if none can have been missed between.
+        earlier: Option<Timestamp>,
+    },
+    /// The peer answered.
+    PeerAnswered(Answers),
+    /// The peer asked.
+    PeerAsked {
+        /// How.
+        profile: HeartbeatProfile,
+        /// Since its Ping before this one, in nanoseconds.
+        gap_ns: u64,
+    },
+}
+
+/// A way of answering.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answers {
+    /// A Pong of this profile was seen on the wire.
+    Wire(HeartbeatProfile),
+    /// The application reports Pongs.
+    Reported,
+}
+
+impl Answers {
+    const fn bit(self) -> u16 {
+        match self {
+            Self::Reported => 1,
+            Self::Wire(profile) => 2 << profile as u16,
+        }
+    }
+}
+
+/// Gaps between heartbeats, and the interval that most of them agree on.
+#[derive(Clone, Debug, Default)]
+struct Gaps {
+    gaps_ns: VecDeque<u64>,
+    interval_ns: Option<u64>,
+}
+
+impl Gaps {
+    fn learn(&mut self, gap_ns: u64) {
+        if gap_ns < GAP_MIN_NS {
+            return;
+        }
+        if self.gaps_ns.len() == GAPS_MAX {
+            self.gaps_ns.pop_front();
+        }
+        self.gaps_ns.push_back(gap_ns);
+        self.interval_ns = median_interval(self.gaps_ns.iter().copied());
+    }
+
+    fn clear(&mut self) {
+        self.gaps_ns.clear();
+        self.interval_ns = None;
+    }
+}
 
 /// What was learned about one port.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Schedule {
-    gaps_ns: VecDeque<u64>,
-    interval_ns: Option<u64>,
+    /// The profile that the host asks with. Where it asks with several, that of the first connections.
+    profile: Option<HeartbeatProfile>,
+    gaps: Gaps,
+    /// The profile that the peers ask with, and how often.
+    peers: (Option<HeartbeatProfile>, Gaps),
+    /// Which [`Answers`] were seen.
+    answers: u16,
     anchor: Option<(Timestamp, ConnectionId)>,
     votes: i8,
     kills: VecDeque<u32>,
 }
 
 impl Schedule {
+    /// A frame of `connection` passed.
+    pub(crate) fn learn(&mut self, connection: ConnectionId, at: Timestamp, lesson: Lesson) {
+        match lesson {
+            Lesson::HostAsked { profile, earlier } => {
+                if self.takes(profile, at) {
+                    self.on_ping(connection, at, earlier);
+                }
+            }
+            Lesson::PeerAnswered(answers) => self.answers |= answers.bit(),
+            Lesson::PeerAsked { profile, gap_ns } => {
+                let (known, gaps) = &mut self.peers;
+                // Peers that ask in another way are another crowd; the first of them stands for the port.
+                if known.is_none() || gaps.interval_ns.is_none() {
+                    if known.replace(profile) != Some(profile) {
+                        gaps.clear();
+                    }
+                } else if *known != Some(profile) {
+                    return;
+                }
+                gaps.learn(gap_ns);
+            }
+        }
+    }
+
+    /// Whether a Ping of this profile belongs to this schedule. Another one may take its place while there is none, or once
+    /// it is abandoned.
+    fn takes(&mut self, profile: HeartbeatProfile, at: Timestamp) -> bool {
+        if self.profile == Some(profile) {
+            return true;
+        }
+        let is_kept = self.gaps.interval_ns.is_some_and(|interval| {
+            self.anchor.is_some_and(|(anchor, _)| at.ns_since(anchor) <= interval.saturating_mul(3))
+        });
+        if self.profile.is_some() && is_kept {
+            return false;
+        }
+        self.profile = Some(profile);
+        self.gaps.clear();
+        self.anchor = None;
+        self.votes = 0;
+        true
+    }
+
+    /// The profile that the host asks with.
+    pub(crate) fn profile(&self) -> Option<HeartbeatProfile> {
+        self.profile
+    }
+
+    /// Whether it may speak for a connection whose host asks with `profile`; `None` where it has not asked yet.
+    pub(crate) fn is_of(&self, profile: Option<HeartbeatProfile>) -> bool {
+        self.profile.is_none() || profile.is_none() || self.profile == profile
+    }
+
+    /// Whether such an answer was seen.
+    pub(crate) fn has_seen(&self, answers: Answers) -> bool {
+        self.answers & answers.bit() != 0
+    }
+
+    /// How often the peers ask with this profile, in nanoseconds.
+    pub(crate) fn peers_interval_ns(&self, profile: Option<HeartbeatProfile>) -> Option<u64> {
+        let (known, gaps) = &self.peers;
+        gaps.interval_ns.filter(|_| *known == profile)
+    }
+
     /// A Ping of `connection` reached the wire; `earlier` is the one before it, if none can have been missed between.
     pub(crate) fn on_ping(&mut self, connection: ConnectionId, at: Timestamp, earlier: Option<Timestamp>) {
-        if let Some(earlier) = earlier
-            && at.ns_since(earlier) >= GAP_MIN_NS
-        {
-            if self.gaps_ns.len() == GAPS_MAX {
-                self.gaps_ns.pop_front();
-            }
-            self.gaps_ns.push_back(at.ns_since(earlier));
-            self.interval_ns = median_interval(&self.gaps_ns);
+        if let Some(earlier) = earlier {
+            self.gaps.learn(at.ns_since(earlier));
         }
-        let (Some(interval), Some((anchor, owner))) = (self.interval_ns, self.anchor) else {
+        let (Some(interval), Some((anchor, owner))) = (self.gaps.interval_ns, self.anchor) else {
             self.anchor = Some((at, connection));
             return;
         };
@@ -78,7 +208,7 @@ impl Schedule {
 
     /// The learned interval in nanoseconds.
     pub(crate) fn interval_ns(&self) -> Option<u64> {
-        self.interval_ns
+        self.gaps.interval_ns
     }
 
     /// How many Pings this port's watchdog lets go unanswered; the smallest number that was seen to kill.
@@ -88,7 +218,7 @@ impl Schedule {
 
     /// The beat of this port, and whether connections were seen to share it.
     pub(crate) fn beat(&self, at: Timestamp) -> Option<(Ticks, bool)> {
-        let interval_ns = self.interval_ns?;
+        let interval_ns = self.gaps.interval_ns?;
         let (phase, _) = self.anchor?;
         let age = at.ns_since(phase);
         (age <= interval_ns.saturating_mul(PHASE_INTERVALS_MAX))
@@ -97,19 +227,21 @@ impl Schedule {
 }
 
 /// The median of the gaps, if at least half of them agree with it within 15 %.
-fn median_interval(gaps_ns: &VecDeque<u64>) -> Option<u64> {
-    if gaps_ns.len() < GAPS_MIN {
-        return None;
-    }
+pub(crate) fn median_interval(gaps_ns: impl Iterator<Item = u64> + Clone) -> Option<u64> {
     let mut sorted = [u64::MAX; GAPS_MAX];
-    for (slot, gap) in sorted.iter_mut().zip(gaps_ns) {
-        *slot = *gap;
+    let mut count = 0;
+    for (slot, gap) in sorted.iter_mut().zip(gaps_ns.clone()) {
+        *slot = gap;
+        count += 1;
+    }
+    if count < GAPS_MIN {
+        return None;
     }
     sorted.sort_unstable();
     // The lower middle: where a hole doubled one of two gaps, the shorter one is the interval.
-    let median = *sorted.get((gaps_ns.len() - 1) / 2)?;
-    let agreeing = gaps_ns.iter().filter(|gap| gap.abs_diff(median) <= median / 7).count();
-    (median > 0 && agreeing * 2 >= gaps_ns.len()).then_some(median)
+    let median = *sorted.get((count - 1) / 2)?;
+    let agreeing = gaps_ns.filter(|gap| gap.abs_diff(median) <= median / 7).count();
+    (median > 0 && agreeing * 2 >= count).then_some(median)
 }
 
 /// A beat: moments `phase + k * interval` for every whole `k`.

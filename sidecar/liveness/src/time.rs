@@ -42,6 +42,12 @@ impl Timestamp {
         Self(self.0.saturating_add(ms.saturating_mul(1_000_000)))
     }
 
+    /// The moment this many nanoseconds later.
+    #[must_use]
+    pub(crate) const fn plus_ns(self, ns: u64) -> Self {
+        Self(self.0.saturating_add(ns))
+    }
+
     /// The moment this many milliseconds earlier.
     #[must_use]
     pub const fn minus_ms(self, ms: u64) -> Self {

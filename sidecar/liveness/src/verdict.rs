@@ -8,6 +8,7 @@
 
 use crate::evidence::{Evidence, is_outstanding, window_limits};
 use crate::heartbeat::Ping;
+use crate::peer_heartbeat::Expected;
 use crate::probing::Probing;
 use crate::{Policy, Rung, Snapshot, Timestamp, Verdict};
 
@@ -36,6 +37,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) probing: &'a Probing,
     /// The oldest Ping on the wire that nothing answered, where a Pong can be expected and would be seen.
     pub(crate) ping: Option<&'a Ping>,
+    /// What is expected of a peer that asks, where the host does not.
+    pub(crate) peer: Option<Expected>,
     /// A Ping was due and is not on the wire.
     pub(crate) is_ping_waiting: bool,
     /// Older than the sidecar.
@@ -55,7 +58,22 @@ fn unanswered_ms(rto_ms: u32, count: u8) -> u64 {
 impl Facts<'_> {
     /// Something is expected from the peer, so it is worth while to look at the socket.
     pub(crate) fn is_waiting(&self) -> bool {
-        self.ping.is_some() || self.evidence.queued_since.is_some()
+        self.ping.is_some() || self.evidence.queued_since.is_some() || self.is_peer_late()
+    }
+
+    /// Since when nothing came from a peer that asks.
+    fn peer_heard_at(&self, peer: Expected) -> Timestamp {
+        // Any payload will do; and behind the window of a host that does not read nothing can be sent.
+        self.absent_since(self.evidence.inbound_at.max(self.evidence.unread_left_at()), peer.heard_at)
+    }
+
+    /// When a peer that asks is late, unless something comes from it; from then on the socket is looked at.
+    pub(crate) fn peer_late_at(&self) -> Option<Timestamp> {
+        self.peer.map(|peer| self.peer_heard_at(peer).plus_ns(peer.within_ns))
+    }
+
+    fn is_peer_late(&self) -> bool {
+        self.peer_late_at().is_some_and(|at| self.now >= at)
     }
 
     /// When a look at the socket is worth while because the retransmission timeout that makes a silent peer unreachable
@@ -81,8 +99,9 @@ impl Facts<'_> {
 
     /// When the last look at the socket becomes too old to judge by; `None` where nothing is expected.
     pub(crate) fn stale_at(&self) -> Option<Timestamp> {
-        let since =
-            [self.ping.map(|ping| ping.at), self.evidence.queued_since].into_iter().flatten().min()?;
+        let late_at = self.peer_late_at().filter(|at| self.now >= *at);
+        let ping_at = self.ping.map(|ping| ping.expected_from);
+        let since = [ping_at, self.evidence.queued_since, late_at].into_iter().flatten().min()?;
         let seen = self.evidence.snapshot.as_ref().map_or(since, |snapshot| snapshot.at.max(since));
         Some(
             seen.max(self.window_opened_at)
@@ -105,7 +124,7 @@ impl Facts<'_> {
                 ..self.plain(Verdict::Unreachable, Rung::None)
             };
         }
-        if let Some(acked_at) = self.ping.and_then(|ping| ping.acked_at)
+        if let Some(acked_at) = self.ping.and_then(Ping::clock_at)
             && self.absent_ms(Some(acked_at), acked_at, snapshot) > self.policy.pong_budget_ms
         {
             return self.judge_overdue_pong(acked_at, snapshot);
@@ -233,6 +252,11 @@ impl Facts<'_> {
     fn judge_progress(&self, snapshot: &Snapshot) -> Judgement {
         let Some(since) = self.evidence.queued_since.filter(|_| is_outstanding(snapshot) == Some(true))
         else {
+            if is_outstanding(snapshot) == Some(false)
+                && let Some(judgement) = self.judge_asking_peer(snapshot)
+            {
+                return judgement;
+            }
             // Nothing is queued, or nothing says whether something is.
             let is_blind =
                 self.ping.is_some_and(|ping| ping.acked_at.is_none()) && snapshot.snd_una.is_none();
@@ -245,7 +269,7 @@ impl Facts<'_> {
         let srtt_ms = snapshot.srtt_us.map_or(0, |us| u64::from(us) / 1_000);
         let patience_ms = (self.policy.fresh_ms / 4).max(srtt_ms.saturating_mul(3)).min(self.policy.fresh_ms);
         if !self.is_ping_waiting && snapshot.at.ms_since(since) < patience_ms {
-            return self.alive();
+            return self.judge_asking_peer(snapshot).unwrap_or_else(|| self.alive());
         }
         for (rung, seen) in self.evidence.dates() {
             if rung != Rung::Hop && self.is_fresh(seen, snapshot) {
@@ -267,6 +291,42 @@ impl Facts<'_> {
             Some(true) if self.is_hop_answering(snapshot) => self.stalled(since, snapshot),
             _ => self.answered_out_of_order(snapshot).unwrap_or_else(|| self.unknown()),
         }
+    }
+
+    /// The peer asks, everything that was sent to it is acknowledged, or is about to be, and it says nothing any more:
+    /// half-open behind a middle box, or a hung application. `None` where it is in time.
+    ///
+    /// Unlike a Pong, the next heartbeat is owed to nobody. So it is judged only after the peer has asked for a while
+    /// (`peer_heartbeat`), only when twice its longest recent interval and a Pong's budget on top have passed since *anything*
+    /// came from it, and a kill is justified `silent_after_ms` later. A peer that may have a backlog before it is busy, and
+    /// gets `stalled_after_ms`.
+    fn judge_asking_peer(&self, snapshot: &Snapshot) -> Option<Judgement> {
+        let peer = self.peer?;
+        let since = self.peer_heard_at(peer);
+        let overdue_at = since.plus_ns(peer.within_ns).plus_ms(self.policy.pong_budget_ms);
+        if snapshot.at <= overdue_at || !self.is_hop_answering(snapshot) {
+            return None;
+        }
+        let Some(is_busy) = self.evidence.may_lie_unread(snapshot, peer.acked) else {
+            return Some(self.unknown());
+        };
+        let is_since = |date: Option<Timestamp>| date.is_some_and(|at| at > since);
+        let rung = match (is_since(self.evidence.ack_at), is_since(self.evidence.hop_at)) {
+            (true, _) => Rung::Ack,
+            (false, true) => Rung::Hop,
+            (false, false) => Rung::None,
+        };
+        let (verdict, after_ms) = if is_busy {
+            (Verdict::Stalled, self.policy.stalled_after_ms)
+        } else {
+            (Verdict::Silent, self.bound_ms(self.policy.silent_after_ms, since))
+        };
+        let justified_at = overdue_at.plus_ms(after_ms);
+        Some(Judgement {
+            kill_justified: self.counted_until(snapshot) >= justified_at,
+            turns_at: self.next_turn(&[justified_at], snapshot),
+            ..self.plain(verdict, rung)
+        })
     }
 
     /// Segments are in flight and segments without payload keep coming: those answer what arrives (RFC 5681 section 4.2),

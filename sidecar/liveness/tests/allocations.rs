@@ -1,12 +1,18 @@
 //! What the engine takes from the allocator: nothing for an event, and a bounded amount for a connection.
 
-use ackbeat_liveness::{Engine, Policy};
+use ackbeat_liveness::{Engine, FrameKind, Input, Policy};
 use allocation_counter::measure;
 
 #[path = "../benches/traffic/mod.rs"]
 mod traffic;
 
-use traffic::{Congested, Steady, feed, full};
+use traffic::{Asking, Congested, Steady, feed, full};
+
+/// Each answers a Ping, and the engine says so.
+fn count_pongs(events: &[Input]) -> u64 {
+    let is_pong = |input: &&Input| matches!(input, Input::Frame(frame) if frame.kind == FrameKind::Pong);
+    events.iter().filter(is_pong).count() as u64
+}
 
 /// Samples, Pings, Pongs, passes of the sampler and timeouts of 100 connections, and a backlog that drains.
 #[test]
@@ -20,9 +26,27 @@ fn an_event_in_the_steady_state_allocates_nothing() {
     for _ in 0..5 {
         let events = steady.interval();
         let count = events.len();
+        let pongs = count_pongs(&events);
         let mut outputs = 0;
         let taken = measure(|| outputs = feed(&mut engine, events));
-        assert_eq!((taken.count_total, outputs), (0, 0), "in {count} events");
+        assert_eq!((taken.count_total, outputs), (0, pongs), "in {count} events");
+    }
+}
+
+/// The peers ask, on the wire, and hosts report what they saw themselves.
+#[test]
+fn a_ping_of_a_peer_and_a_report_allocate_nothing() {
+    let mut engine = Engine::new(Policy::default_policy());
+    let mut asking = Asking::open(&mut engine, 50);
+    for _ in 0..40 {
+        feed(&mut engine, asking.interval());
+    }
+    for _ in 0..5 {
+        let events = asking.interval();
+        let (count, pongs) = (events.len(), count_pongs(&events));
+        let mut outputs = 0;
+        let taken = measure(|| outputs = feed(&mut engine, events));
+        assert_eq!((taken.count_total, outputs), (0, pongs), "in {count} events");
     }
 }
 

@@ -148,6 +148,7 @@ impl Sink for Telemetry {
             Output::Answered(answered) => trace!(
                 target: "ackbeat::heartbeat",
                 connection = answered.connection.0,
+                ping_to_pong_us = answered.ping_to_pong_us,
                 ping_to_ack_us = answered.ping_to_ack_us,
                 ack_to_pong_us = answered.ack_to_pong_us,
                 "a Pong answered"

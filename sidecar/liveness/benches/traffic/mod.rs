@@ -152,6 +152,50 @@ impl Steady {
     }
 }
 
+/// Connections whose peers ask, as Phoenix channels do, and as many whose host reports its own Pings and their Pongs.
+pub(crate) struct Asking {
+    connections: u64,
+    now_ms: u64,
+    sent: u32,
+}
+
+impl Asking {
+    pub(crate) fn open(engine: &mut Engine, connections: u64) -> Self {
+        let Steady { now_ms, sent, .. } = Steady::open(engine, connections);
+        for number in connections..2 * connections {
+            engine.handle_input(opened(number, Timestamp::from_ms(now_ms)));
+        }
+        Self { connections, now_ms, sent }
+    }
+
+    /// One interval, with a pass of the sampler in its middle.
+    pub(crate) fn interval(&mut self) -> Vec<Input> {
+        let mut inputs = Vec::new();
+        let at = Timestamp::from_ms(self.now_ms);
+        self.sent = self.sent.wrapping_add(PING_BYTES);
+        for number in 0..self.connections {
+            let Input::Frame(mut ping) = frame(number, at, FrameKind::Ping, self.sent) else { continue };
+            (ping.direction, ping.profile) = (Direction::Ingress, HeartbeatProfile::Phoenix);
+            inputs.push(Input::Frame(ping));
+            for (kind, at) in [(FrameKind::Ping, at), (FrameKind::Pong, at.plus_ms(20))] {
+                let Input::Frame(mut report) = frame(self.connections + number, at, kind, self.sent) else {
+                    continue;
+                };
+                (report.seq_start, report.seq_end) = (None, None);
+                inputs.push(Input::Frame(report));
+            }
+        }
+        let middle = at.plus_ms(INTERVAL_MS / 2);
+        for number in 0..2 * self.connections {
+            inputs.push(Input::Sample(sample(number, middle, self.sent, 0, 0, self.sent)));
+        }
+        inputs.push(Input::SamplingDone { began_at: middle, at: middle });
+        inputs.sort_by_key(Input::at);
+        self.now_ms += INTERVAL_MS;
+        inputs
+    }
+}
+
 /// One connection with a backlog that its peer reads slowly: it is sampled, and its Pings wait in the queue.
 pub(crate) struct Congested {
     now_ms: u64,

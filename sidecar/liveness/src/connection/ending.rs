@@ -261,10 +261,17 @@ impl Connection {
         let postmortem = is_host.then(|| {
             closing.watch.as_ref().map_or(Postmortem::Unresolved, |watch| watch.result(is_complete))
         });
-        let assessed = closing.draft.assessed;
         let is_evidence_complete = closing.is_evidence_complete;
+        let is_peer_overdue = closing.draft.is_peer_overdue();
+        let assessed = closing.draft.assessed;
         let assessment = postmortem.filter(|_| closing.kind != CloseKind::Graceful).map(|postmortem| {
-            assess(assessed.verdict, assessed.kill_justified, postmortem, is_evidence_complete)
+            assess(
+                assessed.verdict,
+                assessed.kill_justified,
+                postmortem,
+                is_evidence_complete,
+                is_peer_overdue,
+            )
         });
         let said = closing.draft.closes.of(closing.initiator);
         let record = CloseRecord {

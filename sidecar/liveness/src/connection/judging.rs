@@ -5,12 +5,24 @@ use alloc::collections::VecDeque;
 use super::{Connection, Context, Phase};
 use crate::closing::{Cause, Draft, HOLD_MS};
 use crate::heartbeat::{Missed, Sight};
+use crate::peer_heartbeat::intervals;
 use crate::schedule::Schedule;
 use crate::verdict::{Facts, Judgement};
 use crate::{
-    Assessed, CloseFrames, EvidenceScope, Heartbeat, HeartbeatProfile, HeartbeatSource, Output, PingLocation,
-    Process, Rung, Snapshot, Timestamp, VERDICT_HISTORY_MAX, Verdict, VerdictChange,
+    Assessed, CloseFrames, EvidenceScope, Heartbeat, HeartbeatSource, Output, PingLocation, Process, Rung,
+    Snapshot, Timestamp, VERDICT_HISTORY_MAX, Verdict, VerdictChange,
 };
+
+/// Who asks whether the other one is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asking {
+    Host,
+    Peer,
+}
+
+const fn rounded_ms(ns: u64) -> u64 {
+    ns.saturating_add(500_000) / 1_000_000
+}
 
 impl Connection {
     pub(crate) fn is_half_closed_by_host(&self) -> bool {
@@ -41,13 +53,19 @@ impl Connection {
         is_ping_waiting: bool,
     ) -> Facts<'a> {
         // A peer that has finished writing answers no Ping any more; one whose Pong lies unread did answer.
-        let is_pong_expected =
-            !self.peer_fin_seen && !self.beats.is_pong_unread(self.evidence.snapshot.as_ref());
+        let is_pong_expected = !self.peer_fin_seen
+            && !self.beats.is_pong_unread(self.evidence.snapshot.as_ref())
+            && self.beats.is_pong_visible(self.schedule(context));
+        // Nor does one that is closing, or one of which frames may pass unseen, owe the next heartbeat of its own.
+        let is_peer_expected = !self.peer_fin_seen
+            && self.closes.frames() == CloseFrames::None
+            && self.asking(context) == Some(Asking::Peer);
         Facts {
             policy: context.policy,
             evidence: &self.evidence,
             probing: &self.probing,
             ping: self.beats.oldest_unanswered().filter(|_| is_pong_expected),
+            peer: if is_peer_expected { self.peer_beats.expected() } else { None },
             is_ping_waiting,
             preexisting: self.opened.preexisting,
             is_known_stale: self.is_stale,
@@ -60,7 +78,45 @@ impl Connection {
         if !self.is_websocket {
             return None;
         }
-        self.beats.missed(at, closing, context.schedule, self.evidence.snapshot.as_ref())
+        if self.asking(context) == Some(Asking::Peer) {
+            return self.missed_of_peer(at, closing, context);
+        }
+        self.beats.missed(at, closing, self.schedule(context), self.evidence.snapshot.as_ref())
+    }
+
+    fn missed_of_peer(&self, at: Timestamp, closing: bool, context: &Context<'_>) -> Option<Missed> {
+        let last_at = self.peer_beats.last_at()?;
+        let interval_ns = self.peer_interval_ns(context)?;
+        let heard_at = self.evidence.inbound_at.map_or(last_at, |inbound| inbound.max(last_at));
+        Some(Missed {
+            count: intervals(last_at, at, closing, interval_ns),
+            inferred: 0,
+            unheard: Some(intervals(heard_at, at, closing, interval_ns)),
+            on_tick: false,
+        })
+    }
+
+    fn peer_interval_ns(&self, context: &Context<'_>) -> Option<u64> {
+        let port_ns =
+            context.schedule.and_then(|schedule| schedule.peers_interval_ns(self.peer_beats.profile()));
+        self.peer_beats.interval_ns(port_ns)
+    }
+
+    /// What was learned about the port, as far as it speaks for this connection's heartbeat.
+    fn schedule<'a>(&self, context: &Context<'a>) -> Option<&'a Schedule> {
+        context.schedule.filter(|schedule| schedule.is_of(self.beats.profile()))
+    }
+
+    /// Who asks on this connection: the host, if it does and is answered, else the peer. `None` where nobody was seen to.
+    fn asking(&self, context: &Context<'_>) -> Option<Asking> {
+        let is_host = self.beats.source().is_some();
+        if is_host && self.beats.is_answered(self.schedule(context)) {
+            return Some(Asking::Host);
+        }
+        if self.peer_beats.source().is_some() {
+            return Some(Asking::Peer);
+        }
+        is_host.then_some(Asking::Host)
     }
 
     /// Judges anew, and tells if the verdict changed, or whether a kill is justified.
@@ -99,8 +155,21 @@ impl Connection {
         &self,
         at: Timestamp,
         missed: Option<Missed>,
-        schedule: Option<&Schedule>,
+        context: &Context<'_>,
     ) -> Heartbeat {
+        if self.asking(context) == Some(Asking::Peer) {
+            return Heartbeat {
+                source: self.peer_beats.source().unwrap_or(HeartbeatSource::None),
+                profile: self.peer_beats.profile(),
+                interval_ms: self.peer_interval_ns(context).map(rounded_ms),
+                missed: missed.map(|missed| missed.count),
+                last_pong_age_ms: self.peer_beats.last_at().map(|last| at.ms_since(last)),
+                ping_location: PingLocation::Unknown,
+                ping_bytes_ahead: None,
+                inferred: false,
+            };
+        }
+        let schedule = self.schedule(context);
         let inferred = missed.is_some_and(|missed| missed.inferred > 0);
         let source = self.beats.source().or(inferred.then_some(HeartbeatSource::Wire));
         let Some(source) = source else {
@@ -118,8 +187,12 @@ impl Connection {
         let (ping_location, ping_bytes_ahead) = self.beats.location(missed, self.evidence.snapshot.as_ref());
         Heartbeat {
             source,
-            profile: (source == HeartbeatSource::Wire).then_some(HeartbeatProfile::Rfc6455),
-            interval_ms: schedule.and_then(Schedule::interval_ns).map(|ns| (ns + 500_000) / 1_000_000),
+            profile: self
+                .beats
+                .profile()
+                .or(schedule.and_then(Schedule::profile))
+                .filter(|_| source == HeartbeatSource::Wire),
+            interval_ms: schedule.and_then(Schedule::interval_ns).map(rounded_ms),
             missed: missed.map(|missed| missed.count),
             last_pong_age_ms: self.beats.last_pong_at().map(|pong| at.ms_since(pong)),
             ping_location,
@@ -146,7 +219,7 @@ impl Connection {
             rung: judgement.rung,
             kill_justified: judgement.kill_justified,
             scope: if is_behind_hop { EvidenceScope::NextHop } else { EvidenceScope::Peer },
-            heartbeat: self.heartbeat(at, missed, context.schedule),
+            heartbeat: self.heartbeat(at, missed, context),
             last_ack_age_ms: last_ack.map(|ack| at.ms_since(ack)),
             last_inbound_age_ms: last_inbound
                 .max(self.evidence.inbound_at)
@@ -211,7 +284,7 @@ impl Connection {
             is_websocket: self.is_websocket,
             is_sight_complete,
             half_close: None,
-            tolerance: context.schedule.and_then(Schedule::tolerance),
+            tolerance: self.schedule(context).and_then(Schedule::tolerance),
             reset_sent: self.own_reset_at.is_some_and(|reset| at.ms_since(reset) <= HOLD_MS),
         }
     }

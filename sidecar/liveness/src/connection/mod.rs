@@ -13,11 +13,12 @@ use crate::closing::{Cause, Closing, Draft, HOLD_MS, SeenCloses, Step, step};
 use crate::engine::{ConnectionInfo, EvidenceDates};
 use crate::evidence::{Evidence, raise};
 use crate::heartbeat::{Heartbeat as Beats, Sight};
+use crate::peer_heartbeat::PeerHeartbeat;
 use crate::probing::{Probing, WindowProbes};
-use crate::schedule::Schedule;
+use crate::schedule::{Answers, Lesson, Schedule};
 use crate::{
-    CloseKind, Direction, Frame, FrameKind, Opened, Output, Policy, ProbeWanted, Reset, Role, Snapshot,
-    Synchronization, TcpState, Timestamp, Transition, Upgrade, Verdict, VerdictChange,
+    CloseKind, Direction, Frame, FrameKind, HeartbeatSource, Opened, Output, Policy, ProbeWanted, Reset,
+    Role, Snapshot, Synchronization, TcpState, Timestamp, Transition, Upgrade, Verdict, VerdictChange,
 };
 
 /// What a connection's decisions depend on beside itself.
@@ -71,6 +72,7 @@ pub(crate) struct Connection {
     evidence: Evidence,
     probing: Probing,
     beats: Beats,
+    peer_beats: PeerHeartbeat,
     closes: SeenCloses,
     /// Records were lost, and no frame has shown since that the wire is seen again.
     is_record_lost: bool,
@@ -99,6 +101,7 @@ impl Connection {
             evidence: Evidence::new(opened.at, opened.preexisting),
             probing: Probing::default(),
             beats: Beats::new(start),
+            peer_beats: PeerHeartbeat::default(),
             verdict: if opened.preexisting { Verdict::Unknown } else { Verdict::Alive },
             kill_justified: false,
             turns_at: None,
@@ -145,6 +148,8 @@ impl Connection {
             tcp_state: self.tcp_state,
             verdict: if self.is_closing() { Verdict::Closed } else { self.verdict },
             close_frames: self.close_frames(),
+            is_ping_report_redundant: self.beats.is_report_redundant(Direction::Egress),
+            is_pong_report_redundant: self.beats.is_report_redundant(Direction::Ingress),
             snapshot: self.evidence.snapshot.as_ref(),
             evidence: EvidenceDates {
                 hop_at: self.evidence.hop_at,
@@ -184,6 +189,7 @@ impl Connection {
             }
             (Direction::Ingress, false) if self.beats.ingress != Sight::Never => {
                 self.beats.on_ingress_lost(Sight::Lost);
+                self.peer_beats.on_lost();
             }
             (_, false) => {}
         }
@@ -208,6 +214,7 @@ impl Connection {
         } else {
             Sight::Dropped
         });
+        self.peer_beats.on_lost();
     }
 
     pub(crate) fn on_outstanding(&mut self, at: Timestamp) {
@@ -232,10 +239,18 @@ impl Connection {
         }
     }
 
-    /// A frame passed. Gives the Ping before it, if it is a Ping of the host that the schedule may learn from.
-    pub(crate) fn on_frame(&mut self, frame: Frame, outputs: &mut VecDeque<Output>) -> Option<Timestamp> {
+    /// A frame passed, or was reported. Gives what the schedule may learn from it.
+    pub(crate) fn on_frame(
+        &mut self,
+        frame: Frame,
+        context: &Context<'_>,
+        outputs: &mut VecDeque<Output>,
+    ) -> Option<Lesson> {
+        let on_wire = frame.is_on_wire();
+        if !on_wire && self.is_redundant(&frame) {
+            return None;
+        }
         self.is_websocket = true;
-        let on_wire = frame.seq_end.is_some();
         if on_wire {
             self.is_record_lost = false;
             match frame.direction {
@@ -266,34 +281,74 @@ impl Connection {
                 return None;
             }
         }
-        let at = frame.at;
+        let is_open = !self.is_closing();
+        let lesson = match frame.direction {
+            Direction::Egress => self.on_sent_frame(frame, context),
+            Direction::Ingress => self.on_received_frame(frame, context, outputs),
+        };
+        lesson.filter(|_| is_open)
+    }
+
+    /// Whether a report tells of what is seen on the wire anyway.
+    fn is_redundant(&self, frame: &Frame) -> bool {
         match (frame.direction, frame.kind) {
-            (Direction::Egress, FrameKind::Ping) => {
-                self.evidence.on_sent(at);
-                return self.beats.on_ping(frame);
+            (Direction::Egress, FrameKind::Ping) | (Direction::Ingress, FrameKind::Pong) => {
+                self.beats.is_report_redundant(frame.direction)
             }
-            (Direction::Egress, FrameKind::Pong) => self.evidence.on_sent(at),
-            (Direction::Egress, FrameKind::Close) => {
-                self.evidence.on_sent(at);
-                self.closes.on_frame(frame);
+            (Direction::Ingress, FrameKind::Ping) => {
+                self.peer_beats.source() == Some(HeartbeatSource::Wire)
+                    && self.beats.ingress == Sight::Following
             }
-            (Direction::Ingress, kind) => {
-                self.evidence.on_payload(at);
-                match kind {
-                    FrameKind::Pong => {
-                        let oldest_end = self.beats.oldest_unanswered().and_then(|ping| ping.seq_end);
-                        if let Some(answered) = self.beats.on_pong(&frame) {
-                            self.evidence.on_answer(at, oldest_end);
-                            outputs.push_back(Output::Answered(answered));
-                        }
-                    }
-                    FrameKind::Close => self.closes.on_frame(frame),
-                    FrameKind::Ping => {}
-                }
-                self.is_stale = false;
+            (Direction::Egress, FrameKind::Pong) | (_, FrameKind::Close) => false,
+        }
+    }
+
+    fn on_sent_frame(&mut self, frame: Frame, context: &Context<'_>) -> Option<Lesson> {
+        // Nobody can have looked at what a report tells of before it came.
+        self.evidence.on_sent(if frame.is_on_wire() { frame.at } else { context.now });
+        match frame.kind {
+            FrameKind::Ping if frame.profile.is_unanswered() => self.peer_beats.on_seen(&frame),
+            FrameKind::Ping => {
+                let profile = frame.profile;
+                let earlier = self.beats.on_ping(frame, context.now)?;
+                return Some(Lesson::HostAsked { profile, earlier });
             }
+            FrameKind::Pong => {}
+            FrameKind::Close => self.closes.on_frame(frame),
         }
         None
+    }
+
+    fn on_received_frame(
+        &mut self,
+        frame: Frame,
+        context: &Context<'_>,
+        outputs: &mut VecDeque<Output>,
+    ) -> Option<Lesson> {
+        let at = frame.at;
+        self.evidence.on_payload(at);
+        self.is_stale = false;
+        match frame.kind {
+            FrameKind::Pong => {
+                let oldest_end = self.beats.oldest_unanswered().and_then(|ping| ping.seq_end);
+                let answered = self.beats.on_pong(&frame, context.now)?;
+                self.evidence.on_answer(at, oldest_end);
+                outputs.push_back(Output::Answered(answered));
+                let answers =
+                    if frame.is_on_wire() { Answers::Wire(answered.profile) } else { Answers::Reported };
+                let is_news = context.schedule.is_none_or(|schedule| !schedule.has_seen(answers));
+                is_news.then_some(Lesson::PeerAnswered(answers))
+            }
+            FrameKind::Close => {
+                self.closes.on_frame(frame);
+                None
+            }
+            FrameKind::Ping => {
+                let acked = self.evidence.snapshot.as_ref().and_then(|snapshot| snapshot.snd_una);
+                let gap_ns = self.peer_beats.on_ping(&frame, acked)?;
+                Some(Lesson::PeerAsked { profile: frame.profile, gap_ns })
+            }
+        }
     }
 
     pub(crate) fn on_sample(

@@ -18,10 +18,11 @@ impl Connection {
                 Some(closing.held_until.map_or(watched, |held| held.min(watched)))
             }
             Phase::Open => {
-                let facts = self.facts(context, self.opened.at, false);
+                let facts = self.facts(context, context.now, false);
+                let late = facts.peer_late_at().filter(|at| *at > context.now);
                 // The clock of a look that is too old runs until the verdict says so.
                 let stale = facts.stale_at().filter(|_| self.verdict != Verdict::Unknown);
-                [suspicion, stale, self.turns_at].into_iter().flatten().min()
+                [suspicion, stale, late, self.turns_at].into_iter().flatten().min()
             }
         }
     }
@@ -120,7 +121,7 @@ impl Connection {
     /// When a sample would decide whether the peer is unreachable; `None` where none is awaited.
     pub(crate) fn decides_at(&self, context: &Context<'_>) -> Option<Timestamp> {
         match &self.phase {
-            Phase::Open => self.facts(context, self.opened.at, false).decides_at(),
+            Phase::Open => self.facts(context, context.now, false).decides_at(),
             Phase::Deciding(..) | Phase::Closing(_) | Phase::Finished => None,
         }
     }
@@ -128,9 +129,7 @@ impl Connection {
     /// Whether samples of this socket are worth their cost: something is expected from the peer.
     pub(crate) fn wants_samples(&self, context: &Context<'_>) -> bool {
         match &self.phase {
-            Phase::Open => {
-                self.suspicion.is_some() || self.facts(context, self.opened.at, false).is_waiting()
-            }
+            Phase::Open => self.suspicion.is_some() || self.facts(context, context.now, false).is_waiting(),
             Phase::Closing(closing) => closing.watch.is_some(),
             Phase::Deciding(..) | Phase::Finished => false,
         }

@@ -3,11 +3,15 @@
 #[cfg(test)]
 mod closes;
 #[cfg(test)]
+mod peer_asks;
+#[cfg(test)]
 mod probing;
 #[cfg(test)]
 mod properties;
 #[cfg(test)]
 mod report_a;
+#[cfg(test)]
+mod reports;
 #[cfg(test)]
 mod table;
 #[cfg(test)]

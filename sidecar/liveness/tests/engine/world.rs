@@ -110,6 +110,8 @@ pub(crate) struct World {
     interval: Option<(u64, u64)>,
     pub(crate) tolerance: u32,
     pub(crate) port: u16,
+    /// How heartbeats look.
+    pub(crate) profile: HeartbeatProfile,
     /// When the sampler last looked, in milliseconds.
     pub(crate) last_pass: u64,
     /// Peers answer own window probes, as RFC 9293 asks; else they drop them, as RFC 7323 allows.
@@ -158,6 +160,7 @@ impl World {
             interval: None,
             tolerance: 2,
             port: 8080,
+            profile: HeartbeatProfile::Rfc6455,
             last_pass: 0,
             probes_answered: true,
             probes_sent: true,
@@ -376,6 +379,34 @@ impl World {
         self.peer_writes(id, 2);
     }
 
+    /// The host answers a Ping of the peer.
+    pub(crate) fn answer(&mut self, id: u64) {
+        let start = self.socket(id).write_seq;
+        let frame = self.frame(id, Direction::Egress, FrameKind::Pong, start, start + 2, None, "");
+        self.write(id, 2);
+        self.give(Input::Frame(frame));
+    }
+
+    /// The host tells of a Ping or Pong that it saw itself this long ago.
+    pub(crate) fn report(&mut self, id: u64, kind: FrameKind, age_ms: u64, payload: &[u8]) {
+        let direction = if kind == FrameKind::Ping { Direction::Egress } else { Direction::Ingress };
+        if !self.stopped {
+            // What is told may be old, the engine has to know how old.
+            let now = self.at();
+            self.told.push(Told::Timeout(now));
+            self.engine.handle_timeout(now);
+            self.drain();
+        }
+        self.give(Input::Frame(Frame {
+            at: Timestamp::from_ms(self.now - age_ms),
+            profile: HeartbeatProfile::Rfc6455,
+            seq_start: None,
+            seq_end: None,
+            payload: payload.to_vec(),
+            ..self.frame(id, direction, kind, 0, 0, None, "")
+        }));
+    }
+
     #[expect(clippy::too_many_arguments, reason = "a frame has this many parts")]
     fn frame(
         &self,
@@ -392,7 +423,7 @@ impl World {
             at: self.at(),
             direction,
             kind,
-            profile: HeartbeatProfile::Rfc6455,
+            profile: self.profile,
             seq_start: Some(self.seq(start)),
             seq_end: Some(self.seq(end)),
             payload: Vec::new(),
