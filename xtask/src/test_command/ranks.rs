@@ -19,14 +19,19 @@ use crate::{console, process};
 
 /// The target of the rank `namespaces` that needs a browser; the others run without one.
 const BROWSER_TARGET: &str = "browser";
+/// The target of the rank `in-process` that runs other languages' tests; the others run without them.
+const CLIENTS_TARGET: &str = "clients";
 /// The package whose test targets have ranks.
 const TESTS_PACKAGE: &str = "ackbeat-tests";
+/// The API's client in Rust.
+const CLIENT_PACKAGE: &str = "ackbeat-client";
 /// Made-up inputs for everything that reads what others wrote; its tests are a short run.
 const FUZZING_PACKAGE: &str = "ackbeat-fuzzing";
 /// Packages without IO.
 const PURE_PACKAGES: [&str; 4] = ["ackbeat-abi", "ackbeat-wire", "ackbeat-liveness", "ackbeat-detectors"];
 /// Packages that the other ranks name one by one.
-const OTHER_PACKAGES: [&str; 5] = ["ackbeat", "ackbeat-ebpf", TESTS_PACKAGE, FUZZING_PACKAGE, "xtask"];
+const OTHER_PACKAGES: [&str; 6] =
+    ["ackbeat", CLIENT_PACKAGE, "ackbeat-ebpf", TESTS_PACKAGE, FUZZING_PACKAGE, "xtask"];
 
 /// How much a group of tests needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -193,7 +198,9 @@ fn in_process(
         command.arg(part);
         commands.push((format!("ackbeat {part}"), command));
     }
-    commands.push((FUZZING_PACKAGE.to_owned(), cargo_test(workspace, FUZZING_PACKAGE)));
+    for package in [CLIENT_PACKAGE, FUZZING_PACKAGE] {
+        commands.push((package.to_owned(), cargo_test(workspace, package)));
+    }
     let mut xtask = cargo_test(workspace, "xtask");
     xtask.arg("--bins");
     commands.push(("xtask".to_owned(), xtask));
@@ -207,6 +214,15 @@ fn in_process(
     for target in targets_of(tests, Rank::InProcess) {
         let mut command = cargo_test(workspace, TESTS_PACKAGE);
         command.args(["--all-features", "--test", target]);
+        if target == CLIENTS_TARGET {
+            let languages =
+                tools::node(workspace, installer).and_then(|()| tools::python(workspace, installer));
+            if let Err(error) = languages {
+                report.could_not_run(format!("{target}: {error:#}"));
+                continue;
+            }
+            command.env("ACKBEAT_TEST_TOOLS", workspace.test_tools_folder());
+        }
         commands.push((target.to_owned(), command));
     }
     for (label, mut command) in commands {

@@ -36,13 +36,13 @@ pub(crate) fn node(workspace: &Workspace, installer: &Installer) -> Result<()> {
     let sources = workspace.package("ackbeat-tests")?.folder().join("node");
     let lock = sources.join("package-lock.json");
     let wanted = fs::read(&lock).with_context(|| format!("could not read {}", lock.display()))?;
-    installer.program("node", "nodejs", "runs the Node.js hosts of the tests")?;
+    installer.program("node", "nodejs", "runs the Node.js hosts of the tests, and a client's own tests")?;
     // npm writes this file last, so it stands for a finished installation.
     let done = folder.join("installed-package-lock.json");
     if fs::read(&done).is_ok_and(|installed| installed == wanted) && folder.join("node_modules").is_dir() {
         return Ok(());
     }
-    installer.program("npm", "npm", "installs the npm packages ws and engine.io")?;
+    installer.program("npm", "npm", "installs the npm packages of the tests")?;
     fs::create_dir_all(&folder).with_context(|| format!("could not make the folder {}", folder.display()))?;
     for name in ["package.json", "package-lock.json"] {
         let content =
@@ -50,7 +50,7 @@ pub(crate) fn node(workspace: &Workspace, installer: &Installer) -> Result<()> {
         write_if_changed(&folder.join(name), &content)?;
     }
     console::progress(&format!(
-        "installing: the npm packages of {} (ws and engine.io, for the Node.js hosts of the tests)",
+        "installing: the npm packages of {} (the libraries of the Node.js hosts of the tests, and a compiler that reads types)",
         lock.display()
     ));
     with_retries("installing the npm packages", || {
