@@ -20,8 +20,8 @@ use tokio::sync::mpsc::error::TrySendError;
 use super::counters::HeartbeatOutcome;
 use super::query::{self, Query};
 use super::types::{
-    BODY_MAX_BYTES, HEARTBEAT_AGE_MAX_MS, HEARTBEAT_ID_MAX_BYTES, HEARTBEATS_MAX, HeartbeatReceipt,
-    HeartbeatReport, Problem, ReportedHeartbeat, ReportedKind,
+    BODY_MAX_BYTES, CLOSE_REASON_MAX_BYTES, HEARTBEAT_AGE_MAX_MS, HEARTBEAT_ID_MAX_BYTES, HEARTBEATS_MAX,
+    HeartbeatReceipt, HeartbeatReport, Problem, ReportedHeartbeat, ReportedKind,
 };
 use super::{Api, verdict};
 use crate::connections::Found;
@@ -36,6 +36,8 @@ struct Understood {
     kind: ReportedKind,
     age_ms: u64,
     id: Vec<u8>,
+    code: Option<u16>,
+    reason: Option<String>,
 }
 
 /// Takes a report.
@@ -163,7 +165,21 @@ fn understand_one(index: usize, heartbeat: ReportedHeartbeat) -> Result<Understo
             format!("{} bytes; an id has at most {HEARTBEAT_ID_MAX_BYTES}", id.len()),
         ));
     }
-    Ok(Understood { peer, local, kind: heartbeat.kind, age_ms: heartbeat.age_ms, id })
+    let ReportedHeartbeat { kind, age_ms, code, reason, .. } = heartbeat;
+    if code.is_some() && kind != ReportedKind::Close {
+        return Err(Problem::field(field("code"), "only a Close frame has one"));
+    }
+    if let Some(code) = code.filter(|code| !(1000..=4999).contains(code)) {
+        return Err(Problem::field(field("code"), format!("{code} is no status code: give 1000 to 4999")));
+    }
+    if reason.is_some() && code.is_none() {
+        return Err(Problem::field(field("reason"), "only a Close frame with a code has one"));
+    }
+    if reason.as_ref().is_some_and(|reason| reason.len() > CLOSE_REASON_MAX_BYTES) {
+        let detail = format!("a reason has at most {CLOSE_REASON_MAX_BYTES} bytes");
+        return Err(Problem::field(field("reason"), detail));
+    }
+    Ok(Understood { peer, local, kind, age_ms, id, code, reason })
 }
 
 /// What becomes of each heartbeat, and the inputs of those that are taken.
@@ -177,7 +193,10 @@ fn take(api: &Api, heartbeats: &[Understood]) -> Result<(HeartbeatReceipt, Vec<I
             is_open.then_some((info.connection, assessed.heartbeat.source))
         });
         match found {
-            Found::One(Some((_, HeartbeatSource::Wire))) => receipt.redundant += 1,
+            // A Close frame that was queued behind what is not acknowledged is not on the wire.
+            Found::One(Some((_, HeartbeatSource::Wire))) if heartbeat.kind != ReportedKind::Close => {
+                receipt.redundant += 1;
+            }
             Found::One(Some((connection, _))) => {
                 receipt.accepted += 1;
                 inputs.push(Input::Frame(frame(heartbeat, connection, now)));
@@ -197,6 +216,7 @@ fn frame(heartbeat: &Understood, connection: ConnectionId, now: Timestamp) -> Fr
     let (kind, direction) = match heartbeat.kind {
         ReportedKind::Ping => (FrameKind::Ping, Direction::Egress),
         ReportedKind::Pong => (FrameKind::Pong, Direction::Ingress),
+        ReportedKind::Close => (FrameKind::Close, Direction::Egress),
     };
     Frame {
         connection,
@@ -207,7 +227,7 @@ fn frame(heartbeat: &Understood, connection: ConnectionId, now: Timestamp) -> Fr
         seq_start: None,
         seq_end: None,
         payload: heartbeat.id.clone(),
-        close_code: None,
-        close_reason: None,
+        close_code: heartbeat.code,
+        close_reason: heartbeat.reason.clone(),
     }
 }

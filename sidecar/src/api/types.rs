@@ -19,6 +19,8 @@ pub const BODY_MAX_BYTES: usize = 64 * 1024;
 pub const HEARTBEAT_AGE_MAX_MS: u64 = 60_000;
 /// Bytes of a reported heartbeat's `id` at most: as many as a Ping holds (RFC 6455 section 5.5).
 pub const HEARTBEAT_ID_MAX_BYTES: usize = 125;
+/// Bytes of a Close frame's reason at most (RFC 6455 section 5.5): two of 125 are the code's.
+pub const CLOSE_REASON_MAX_BYTES: usize = 123;
 /// Connections in one answer unless the request says otherwise.
 pub const LIMIT_DEFAULT: usize = 100;
 /// Connections in one answer at most.
@@ -226,9 +228,15 @@ pub struct ReportedHeartbeat {
     /// last Ping.
     #[serde(default)]
     pub id: Option<String>,
+    /// Status code of a Close frame (RFC 6455 section 7.4), 1000 to 4999.
+    #[serde(default)]
+    pub code: Option<u16>,
+    /// Its reason, at most [`CLOSE_REASON_MAX_BYTES`] bytes.
+    #[serde(default)]
+    pub reason: Option<String>,
 }
 
-/// A Ping that the host sent, or a Pong that it got.
+/// What the host sent or got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ReportedKind {
@@ -236,6 +244,9 @@ pub enum ReportedKind {
     Ping,
     /// The host got a Pong.
     Pong,
+    /// The host sent a Close frame. It is taken even where frames are seen on the wire: behind what a peer that is gone has not
+    /// acknowledged, it stays in the kernel's send queue, and nobody but the host knows of it.
+    Close,
 }
 
 /// `GET /healthz`: whether the sidecar works.
