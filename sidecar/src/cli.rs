@@ -1,12 +1,16 @@
 //! The command line. Charts and tests use it: it is kept stable.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
-use ackbeat_liveness::HeartbeatProfile;
+use ackbeat_liveness::{HeartbeatProfile, Verdict};
 use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
 
+use crate::api::types::{ADDRESS_DEFAULT, LIMIT_MAX};
 use crate::config::{Layer, ModeChoice, PolicyName, RecordingLayer};
 use crate::heartbeat_probe::{MUTE_AFTER_DEFAULT, ProfileChoice, RequestHeader, Target};
+use crate::top::address::ApiAddress;
+use crate::top::query::{ROWS_DEFAULT, Sort};
 
 /// Is the peer gone, or only behind? Liveness verdicts and close spans from kernel-level TCP progress.
 #[derive(Debug, Parser)]
@@ -30,6 +34,8 @@ pub enum Command {
     Check,
     /// Feed a recording through the engine; print verdicts and assessments.
     Replay(ReplayArguments),
+    /// Show connections live, as the API of a running ackbeat tells of them.
+    Top(TopArguments),
     /// Measure how long a host bears a client that no longer answers its heartbeat, or reads slowly.
     Probe(ProbeArguments),
 }
@@ -75,6 +81,66 @@ pub struct ReplayArguments {
     /// The connection to draw: its number in the output, or its peer [default: the first that the host closed].
     #[arg(long, value_name = "N|ADDRESS:PORT", requires = "plot")]
     pub connection: Option<String>,
+}
+
+/// Arguments of `top`.
+#[derive(Debug, Args)]
+#[command(after_help = TOP_EXIT_CODES)]
+pub struct TopArguments {
+    /// Where the API listens: http://HOST:PORT (setting api.listen) or unix:/PATH (setting api.socket).
+    #[arg(long, value_name = "ADDRESS", default_value_t = default_api())]
+    pub api: ApiAddress,
+    /// Time from one question to the next: 500ms, 1s, 1min.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    pub interval: Duration,
+    /// Print one plain table and end. The same happens where standard input or output is no terminal.
+    #[arg(long)]
+    pub once: bool,
+    /// Use no colours. The variable NO_COLOR says the same.
+    #[arg(long)]
+    pub no_color: bool,
+    /// Order: verdict, last_pong_age_ms, send_queue_bytes, ping_bytes_ahead, srtt_us or age_ms; with - before it the
+    /// largest first.
+    #[arg(long, value_name = "[-]KEY", default_value_t = Sort::default(), allow_hyphen_values = true)]
+    pub sort: Sort,
+    /// Only connections with these verdicts.
+    #[arg(long, value_name = "VERDICT,…", value_delimiter = ',', value_parser = verdict)]
+    pub verdict: Vec<Verdict>,
+    /// Connections that are asked for at most.
+    #[arg(long, value_name = "N", default_value_t = ROWS_DEFAULT, value_parser = rows)]
+    pub limit: usize,
+}
+
+const TOP_EXIT_CODES: &str = "Exit codes: 0 done; 1 the API does not answer (the live view tries again instead) or the \
+terminal is gone; 2 bad usage.\nKeys: ? in the live view lists them.";
+
+fn default_api() -> ApiAddress {
+    ApiAddress::from_listen(ADDRESS_DEFAULT)
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let count =
+        |unit: &str, ms: u64| text.strip_suffix(unit)?.trim_end().parse::<u64>().ok()?.checked_mul(ms);
+    let ms = count("ms", 1).or_else(|| count("min", 60_000)).or_else(|| count("s", 1_000));
+    match ms {
+        Some(ms) if (250..=3_600_000).contains(&ms) => Ok(Duration::from_millis(ms)),
+        Some(_) => Err("an interval is from 250ms to 60min".to_owned()),
+        None => Err("a time has a unit: 500ms, 1s, 1min".to_owned()),
+    }
+}
+
+fn verdict(text: &str) -> Result<Verdict, String> {
+    Verdict::ALL.iter().copied().find(|verdict| verdict.as_str() == text).ok_or_else(|| {
+        let names: Vec<&str> = Verdict::ALL.iter().map(|verdict| verdict.as_str()).collect();
+        format!("verdicts are {}", names.join(", "))
+    })
+}
+
+fn rows(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(rows) if (1..=LIMIT_MAX).contains(&rows) => Ok(rows),
+        _ => Err(format!("a number from 1 to {LIMIT_MAX}")),
+    }
 }
 
 /// Arguments of `probe`.

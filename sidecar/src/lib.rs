@@ -16,3 +16,4 @@ pub mod probe;
 pub mod recording;
 pub mod source;
 pub mod telemetry;
+pub mod top;

@@ -10,6 +10,7 @@ use clap::Parser as _;
 fn main() -> ExitCode {
     let result = match CommandLine::parse().command {
         Command::Run(arguments) => commands::run::execute(&arguments).map(|()| 0),
+        Command::Top(arguments) => commands::top::execute(&arguments).map(|()| 0),
         Command::Check => commands::check::execute(),
         Command::Probe(arguments) => commands::probe::execute(&arguments),
         Command::Replay(arguments) => commands::replay::execute(&arguments).map(|()| 0),

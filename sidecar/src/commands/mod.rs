@@ -4,6 +4,7 @@ pub mod check;
 pub mod probe;
 pub mod replay;
 pub mod run;
+pub mod top;
 
 use std::io;
 use std::path::PathBuf;
@@ -15,6 +16,7 @@ use crate::heartbeat_probe::ProbeError;
 use crate::recording::{ReadError, RecordError};
 use crate::source::SourceError;
 use crate::telemetry::pipeline::PipelineError;
+use crate::top::TopError;
 
 /// Exit code for bad usage or configuration; clap uses the same.
 pub const EXIT_USAGE: u8 = 2;
@@ -67,6 +69,9 @@ pub enum CommandError {
     /// An exporter cannot be built.
     #[error(transparent)]
     Pipeline(#[from] PipelineError),
+    /// The live view cannot be shown.
+    #[error(transparent)]
+    Top(#[from] TopError),
     /// A probe came to no result.
     #[error(transparent)]
     Probe(#[from] ProbeError),
@@ -103,7 +108,12 @@ impl CommandError {
             | Self::ProbeUsage { .. }
             | Self::Probe(ProbeError::Certificates { .. }) => EXIT_USAGE,
             Self::Missing(_) => EXIT_MISSING,
-            Self::Source(_) | Self::Pipeline(_) | Self::Draw(_) | Self::Probe(_) | Self::System { .. } => 1,
+            Self::Source(_)
+            | Self::Pipeline(_)
+            | Self::Draw(_)
+            | Self::Top(_)
+            | Self::Probe(_)
+            | Self::System { .. } => 1,
         }
     }
 }
