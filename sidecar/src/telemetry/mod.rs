@@ -7,7 +7,7 @@ pub mod attributes;
 pub mod console;
 pub mod environment;
 pub mod logs;
-mod otlp;
+pub(crate) mod otlp;
 mod outage;
 pub mod own_spans;
 pub mod pipeline;
