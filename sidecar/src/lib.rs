@@ -1,7 +1,7 @@
 //! The ackbeat sidecar: sources of evidence, the engine's driver, and the emitters.
 //!
 //! One straight path: [`source`] (kernel records, wire frames, samples) → [`driver`] → [`ackbeat_liveness`] (pure) →
-//! [`telemetry`] (spans, logs). See the README's map of the folders.
+//! [`telemetry`] (spans, logs) and [`metrics`]. See the README's map of the folders.
 
 pub mod api;
 pub mod check;
@@ -12,6 +12,7 @@ pub mod config;
 pub mod connections;
 pub mod driver;
 pub mod heartbeat_probe;
+pub mod metrics;
 pub mod probe;
 pub mod recording;
 pub mod source;

@@ -19,6 +19,7 @@ use crate::config::{Environment, ModeChoice, Settings};
 use crate::connections::Connections;
 use crate::driver::clock::{Clock as _, MonotonicClock};
 use crate::driver::{Driver, Report};
+use crate::metrics::{self, Feed, Metrics, MetricsPipeline};
 use crate::probe::RawSocketProber;
 use crate::recording::{FORMAT, Header, Recorder};
 use crate::source::ebpf::error::missing_capabilities;
@@ -26,10 +27,10 @@ use crate::source::ebpf::{EbpfOptions, EbpfSource};
 use crate::source::sock_diag::{self, SockDiagSource};
 use crate::source::{Mode, Source};
 use crate::telemetry::Telemetry;
-use crate::telemetry::environment::Plan;
+use crate::telemetry::environment::{MetricsPlan, Plan};
 use crate::telemetry::logs::Logs;
 use crate::telemetry::own_spans;
-use crate::telemetry::pipeline::{self, Pipeline};
+use crate::telemetry::pipeline::{self, Pipeline, PipelineError};
 use crate::telemetry::wall_clock::unix_ns;
 
 /// Beyond the flush's own deadline: an exporter that hangs in a system call must not hold the exit.
@@ -53,19 +54,23 @@ async fn run(settings: Settings) -> Result<(), CommandError> {
     let logs = Logs::start(settings.log, |name| {
         std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
     });
-    let plan = Plan::of_process();
+    let (plan, metrics_plan) = (Plan::of_process(), MetricsPlan::of_process());
     // The SDK's own words about its variables are said while it is built: they need a subscriber by then.
     let early = logs.subscriber(None);
-    let pipeline = tracing::subscriber::with_default(early, || Pipeline::start(&plan, pipeline::resource()))?;
-    let own_spans_to = settings.export.own_spans.then(|| pipeline.tracer());
+    let pipelines =
+        tracing::subscriber::with_default(early, || Pipelines::start(&plan, &metrics_plan, &logs))?;
+    let own_spans_to = settings.export.own_spans.then(|| pipelines.spans.tracer());
     // Fails only if a subscriber is set already, in a process that embeds this.
     let _ = tracing::subscriber::set_global_default(logs.subscriber(own_spans_to));
-    for warning in plan.warnings.iter().chain(logs.warnings()) {
+    // A variable that counts for both signals is read twice, and told once.
+    let of_metrics = metrics_plan.warnings.iter().filter(|warning| !plan.warnings.contains(*warning));
+    for warning in plan.warnings.iter().chain(of_metrics).chain(logs.warnings()) {
         warn!("{warning}");
     }
 
-    let result = start_source(&settings, &pipeline).await;
-    flush(pipeline, settings.shutdown.flush).await;
+    let page_at = serve_metrics(settings.metrics.page_at(metrics_plan.prometheus), &pipelines.metrics).await;
+    let result = start_source(&settings, &pipelines, page_at).await;
+    flush(pipelines, settings.shutdown.flush).await;
     let lost_lines = logs.lost_lines().dropped_lines();
     if lost_lines > 0 {
         warn!(lost_lines, "log lines were lost: standard error was not read");
@@ -73,19 +78,56 @@ async fn run(settings: Settings) -> Result<(), CommandError> {
     result
 }
 
-/// Chooses the source by trying, and drives it.
-async fn start_source(settings: &Settings, pipeline: &Pipeline) -> Result<(), CommandError> {
+/// What leaves the sidecar.
+struct Pipelines {
+    spans: Pipeline,
+    metrics: MetricsPipeline,
+}
+
+impl Pipelines {
+    fn start(plan: &Plan, metrics_plan: &MetricsPlan, logs: &Logs) -> Result<Self, PipelineError> {
+        let spans = Pipeline::start(plan, pipeline::resource())?;
+        let lost_lines = logs.lost_lines();
+        let sources = metrics::Sources {
+            spans: spans.counts(),
+            lost_log_lines: Box::new(move || lost_lines.dropped_lines() as u64),
+        };
+        let metrics = MetricsPipeline::start(metrics_plan, pipeline::resource(), sources)?;
+        Ok(Self { spans, metrics })
+    }
+}
+
+/// Begins to serve the page of metrics, where one is wanted, and tells where. Without it the sidecar goes on.
+async fn serve_metrics(address: Option<SocketAddr>, metrics: &MetricsPipeline) -> Option<SocketAddr> {
+    match metrics::server::start(address?, metrics.page()?).await {
+        Ok(address) => {
+            info!("metrics for Prometheus: http://{address}{}", metrics::server::PATH);
+            Some(address)
+        }
+        Err(error) => {
+            warn!("no page of metrics: {error}");
+            None
+        }
+    }
+}
+
+/// Chooses the source by trying, and drives it. `page_at` is where the page of metrics is served.
+async fn start_source(
+    settings: &Settings,
+    pipelines: &Pipelines,
+    page_at: Option<SocketAddr>,
+) -> Result<(), CommandError> {
     // Handlers first: a signal that comes during the start must end it in order too.
     let stop = stop_signals()?;
     // Before the source: it leaves out what ackbeat itself listens on.
     let listeners = Listeners::bind(&settings.api);
-    let own_ports: Vec<u16> = listeners.address().iter().map(SocketAddr::port).collect();
+    let own_ports: Vec<u16> = listeners.address().iter().chain(&page_at).map(SocketAddr::port).collect();
     if settings.mode != ModeChoice::SockDiag {
         match start_ebpf(settings, &own_ports)? {
             Some(source) => {
                 let missing =
                     source.missing_signals().iter().map(|missing| missing.signal.to_owned()).collect();
-                return drive(settings, pipeline, source, missing, listeners, stop).await;
+                return drive(settings, pipelines, source, missing, listeners, stop).await;
             }
             None => info!("mode auto goes on with sock-diag"),
         }
@@ -97,7 +139,7 @@ async fn start_source(settings: &Settings, pipeline: &Pipeline) -> Result<(), Co
         .map_err(|error| CommandError::Missing(format!("{error}\n{}", Findings::gather().explain())))?
         .without(&own_ports);
     let missing = sock_diag::MISSING_SIGNALS.iter().map(|(signal, _)| (*signal).to_owned()).collect();
-    drive(settings, pipeline, source, missing, listeners, stop).await
+    drive(settings, pipelines, source, missing, listeners, stop).await
 }
 
 /// Starts the eBPF source. `None` if this kernel cannot do it and the mode allows the other one.
@@ -129,7 +171,7 @@ fn start_ebpf(settings: &Settings, own_ports: &[u16]) -> Result<Option<EbpfSourc
 
 async fn drive<S: Source>(
     settings: &Settings,
-    pipeline: &Pipeline,
+    pipelines: &Pipelines,
     source: S,
     missing_signals: Vec<String>,
     listeners: Listeners,
@@ -137,16 +179,22 @@ async fn drive<S: Source>(
 ) -> Result<(), CommandError> {
     let recorder = begin_recording(settings, source.mode())?;
     let (publisher, events) = events::channel();
-    let telemetry =
-        Telemetry::new(pipeline.tracer(), source.mode(), pipeline.counts()).with_publisher(publisher);
+    let Pipelines { spans, metrics } = pipelines;
+    metrics.metrics().source_is(source.mode(), recorder.is_some());
+    let telemetry = Telemetry::new(spans.tracer(), source.mode(), spans.counts())
+        .with_publisher(publisher)
+        .with_metrics(Feed::new(metrics.metrics()));
     let mut engine = Engine::new(settings.policy.clone());
     let prober = open_prober(settings, source.mode());
     engine.set_window_probes(settings.window_probes.filter(|_| prober.is_some()));
     let connections = Arc::new(Connections::new(engine));
     let (report, reports) = mpsc::channel(REPORTS_MAX);
     let about = About { mode: source.mode(), policy: settings.policy_name.as_str(), missing_signals };
-    let api = Api::new(about, Arc::clone(&connections), pipeline.counts(), events, report);
-    let serving = serve(listeners, api);
+    let mut api = Api::new(about, Arc::clone(&connections), spans.counts(), events, report);
+    if let Some(page) = metrics.page() {
+        api = api.with_metrics(Arc::new(page));
+    }
+    let serving = serve(listeners, api, &metrics.metrics());
     let mut driver =
         Driver::new(source, connections, MonotonicClock, telemetry, recorder, settings.shutdown.drain);
     if let Some(prober) = prober {
@@ -171,11 +219,12 @@ async fn drive<S: Source>(
 }
 
 /// Serves the API beside the driver, on the runtime's own threads; `None` where nothing is listened on.
-fn serve(listeners: Listeners, api: Api) -> Option<Serving> {
+fn serve(listeners: Listeners, api: Api, metrics: &Metrics) -> Option<Serving> {
     if listeners.is_empty() {
         return None;
     }
     let counters = api.counters();
+    metrics.api_is(Arc::clone(&counters));
     listeners.tell();
     Some(Serving::start(listeners, &router(Arc::new(api)), &counters))
 }
@@ -236,13 +285,17 @@ fn stop_signals() -> Result<mpsc::Receiver<()>, CommandError> {
     Ok(receiver)
 }
 
-/// Exports the last spans, on a thread that may block, within a deadline.
-async fn flush(pipeline: Pipeline, deadline: Duration) {
-    let counts = pipeline.counts();
-    let flushing = tokio::task::spawn_blocking(move || pipeline.shut_down(deadline));
-    let in_time = matches!(tokio::time::timeout(deadline + FLUSH_GRACE, flushing).await, Ok(Ok(true)));
+/// Exports the last spans and the last totals, on threads that may block, both within one deadline.
+async fn flush(pipelines: Pipelines, deadline: Duration) {
+    let Pipelines { spans, metrics } = pipelines;
+    let counts = spans.counts();
+    let spans = tokio::task::spawn_blocking(move || spans.shut_down(deadline));
+    let metrics = tokio::task::spawn_blocking(move || metrics.shut_down(deadline));
+    let bound = deadline + FLUSH_GRACE;
+    let (spans, metrics) =
+        tokio::join!(tokio::time::timeout(bound, spans), tokio::time::timeout(bound, metrics));
     let totals = counts.totals();
-    if !in_time || totals.failed > 0 || totals.dropped > 0 {
+    if !matches!(spans, Ok(Ok(true))) || totals.failed > 0 || totals.dropped > 0 {
         warn!(
             exported = totals.exported,
             failed = totals.failed,
@@ -250,5 +303,8 @@ async fn flush(pipeline: Pipeline, deadline: Duration) {
             unsent = totals.waiting,
             "not every span reached its destination"
         );
+    }
+    if !matches!(metrics, Ok(Ok(true))) {
+        warn!("the last totals of the metrics did not reach their destination");
     }
 }

@@ -24,6 +24,8 @@ pub struct Layer {
     pub probe: Option<ProbeLayer>,
     /// `api`
     pub api: Option<ApiLayer>,
+    /// `metrics`
+    pub metrics: Option<MetricsLayer>,
     /// `recording`
     pub recording: Option<RecordingLayer>,
     /// `log`
@@ -67,6 +69,14 @@ section! {
         listen: String,
         /// `api.socket`
         socket: PathBuf,
+    }
+}
+
+section! {
+    /// `metrics`
+    MetricsLayer {
+        /// `metrics.listen`
+        listen: String,
     }
 }
 
@@ -222,6 +232,7 @@ impl Layer {
             ),
             probe: section_overridden(self.probe, stronger.probe, ProbeLayer::overridden_by),
             api: section_overridden(self.api, stronger.api, ApiLayer::overridden_by),
+            metrics: section_overridden(self.metrics, stronger.metrics, MetricsLayer::overridden_by),
             recording: section_overridden(self.recording, stronger.recording, RecordingLayer::overridden_by),
             log: section_overridden(self.log, stronger.log, LogLayer::overridden_by),
             export: section_overridden(self.export, stronger.export, ExportLayer::overridden_by),

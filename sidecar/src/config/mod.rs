@@ -19,8 +19,8 @@ use ackbeat_liveness::{Policy, WindowProbes};
 pub use environment::Environment;
 pub use file::parse as parse_yaml;
 pub use layer::{
-    ApiLayer, ExportLayer, Layer, LogLayer, OutOfRange, ProbeLayer, RecordingLayer, ShutdownLayer,
-    ThresholdsLayer,
+    ApiLayer, ExportLayer, Layer, LogLayer, MetricsLayer, OutOfRange, ProbeLayer, RecordingLayer,
+    ShutdownLayer, ThresholdsLayer,
 };
 
 use crate::source::Ports;
@@ -120,6 +120,8 @@ pub struct Settings {
     pub window_probes: Option<WindowProbes>,
     /// Where the API listens.
     pub api: ApiSettings,
+    /// Where the page of metrics is.
+    pub metrics: MetricsSettings,
     /// Where and how much is recorded.
     pub recording: RecordingSettings,
     /// Logging.
@@ -137,6 +139,21 @@ pub struct ApiSettings {
     pub listen: Option<SocketAddr>,
     /// On a Unix socket; `None` where it does not.
     pub socket: Option<PathBuf>,
+}
+
+/// Where the page of metrics is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetricsSettings {
+    /// `None` leaves it to OpenTelemetry's variables, `Some(None)` is nowhere.
+    pub listen: Option<Option<SocketAddr>>,
+}
+
+impl MetricsSettings {
+    /// Where the page is, if OpenTelemetry's variables say `by_variables`.
+    #[must_use]
+    pub fn page_at(&self, by_variables: Option<SocketAddr>) -> Option<SocketAddr> {
+        self.listen.unwrap_or(by_variables)
+    }
 }
 
 /// Where and how much is recorded.
@@ -280,6 +297,7 @@ impl Settings {
                 });
             }
         }
+        let metrics = layer.metrics.unwrap_or_default();
         let probe = layer.probe.unwrap_or_default();
         let log = layer.log.unwrap_or_default();
         let export = layer.export.unwrap_or_default();
@@ -304,6 +322,9 @@ impl Settings {
             api: ApiSettings {
                 listen: listen("api.listen", api.listen, crate::api::types::ADDRESS_DEFAULT)?,
                 socket: api.socket,
+            },
+            metrics: MetricsSettings {
+                listen: metrics.listen.map(|value| listen("metrics.listen", Some(value), "")).transpose()?,
             },
             recording: RecordingSettings {
                 file: recording.file,

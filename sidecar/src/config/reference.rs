@@ -254,6 +254,15 @@ pub const SETTINGS: &[Setting] = &[
                   nobody listens on any more is replaced; at the end it is removed.",
     },
     Setting {
+        key: "metrics.listen",
+        flag: None,
+        kind: ValueKind::Listen,
+        default: "`OTEL_EXPORTER_PROMETHEUS_HOST` and `_PORT`, else 127.0.0.1:9464",
+        meaning: "Where Prometheus finds the page of metrics (`/metrics`; METRICS.md lists them). It tells no address and no \
+                  path: in a pod that Prometheus scrapes, `0.0.0.0:9464`. Where it cannot listen, the sidecar warns and \
+                  goes on without. The API's listener has the same page. Its own connections are not watched.",
+    },
+    Setting {
         key: "recording.file",
         flag: Some("--record"),
         kind: ValueKind::Path,
@@ -312,13 +321,16 @@ pub const SETTINGS: &[Setting] = &[
 
 /// Standard variables of OpenTelemetry that are honoured, and how.
 pub const OTEL_VARIABLES: &[(&str, &str)] = &[
-    ("`OTEL_SDK_DISABLED`", "`true`: no spans at all"),
+    ("`OTEL_SDK_DISABLED`", "`true`: no spans and no metrics at all"),
     (
         "`OTEL_TRACES_EXPORTER`",
         "`otlp`, `console` or `none`. Default: `otlp` if an endpoint is set, else `console`: one JSON object a line on \
          standard output",
     ),
-    ("`OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`", "where spans go"),
+    (
+        "`OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`",
+        "where spans go, and metrics too",
+    ),
     (
         "`OTEL_EXPORTER_OTLP_PROTOCOL`, `OTEL_EXPORTER_OTLP_TRACES_PROTOCOL`",
         "`grpc` or `http/protobuf` (default)",
@@ -339,6 +351,24 @@ pub const OTEL_VARIABLES: &[(&str, &str)] = &[
         "the queue of spans; 8192 by default, more than the specification's 2048: a host that ends closes thousands of \
          connections at once. Spans wait in it for a collector that is away; its last quarter is for the connections \
          that this side closed, and what finds no room is counted as dropped. The console's default delay is 200 ms",
+    ),
+    (
+        "`OTEL_METRICS_EXPORTER`",
+        "a list of `otlp` and `prometheus`, or `none`. Default: the page for Prometheus, and `otlp` too if an endpoint is \
+         set. `metrics.listen` is stronger",
+    ),
+    (
+        "`OTEL_EXPORTER_OTLP_METRICS_ENDPOINT`, `_PROTOCOL`, `_HEADERS`, `_TIMEOUT`, `_CERTIFICATE`",
+        "for metrics, in the place of the variables without `METRICS_`",
+    ),
+    (
+        "`OTEL_METRIC_EXPORT_INTERVAL`, `OTEL_METRIC_EXPORT_TIMEOUT`",
+        "milliseconds between two exports of metrics (default 60000), and for one at most (default 30000)",
+    ),
+    ("`OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE`", "`cumulative` (default), `delta` or `lowmemory`"),
+    (
+        "`OTEL_EXPORTER_PROMETHEUS_HOST`, `OTEL_EXPORTER_PROMETHEUS_PORT`",
+        "where the page is; an IP address or `localhost` (default), and a port (default 9464). `metrics.listen` is stronger",
     ),
     ("`OTEL_LOG_LEVEL`, `RUST_LOG`", "how much is logged; `log.level` is stronger, then `RUST_LOG`"),
 ];

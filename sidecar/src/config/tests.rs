@@ -178,6 +178,24 @@ fn a_missing_file_is_named() {
 }
 
 #[test]
+fn the_page_of_metrics_is_where_the_setting_says_and_else_where_the_variables_do() {
+    let by_variables: SocketAddr = "0.0.0.0:9999".parse().unwrap();
+    for (text, page_at) in [
+        ("", Some(by_variables)),
+        ("metrics: {listen: off}\n", None),
+        ("metrics: {listen: '[::1]:7'}\n", Some("[::1]:7".parse().unwrap())),
+    ] {
+        let settings = Settings::resolve(from_yaml(text).unwrap()).unwrap();
+        assert_eq!(settings.metrics.page_at(Some(by_variables)), page_at, "{text:?}");
+    }
+    let settings = Settings::resolve(from_yaml("metrics: {listen: '127.0.0.1:7'}\n").unwrap()).unwrap();
+    // Ackbeat's own setting is stronger than a list of exporters that leaves the page out.
+    assert_eq!(settings.metrics.page_at(None), Some("127.0.0.1:7".parse().unwrap()));
+    let message = from_yaml("metrics: {listen: 9464}\n").and_then(Settings::resolve).unwrap_err().to_string();
+    assert!(message.contains("metrics.listen") && message.contains("127.0.0.1"), "{message}");
+}
+
+#[test]
 fn a_file_of_comments_sets_nothing() {
     assert_eq!(from_yaml("# nothing yet\n").unwrap(), Layer::default());
 }
@@ -191,6 +209,7 @@ fn keys_of_the_structs() -> BTreeSet<String> {
         thresholds: Some(ThresholdsLayer::default()),
         probe: Some(ProbeLayer::default()),
         api: Some(ApiLayer::default()),
+        metrics: Some(MetricsLayer::default()),
         recording: Some(RecordingLayer::default()),
         log: Some(LogLayer::default()),
         export: Some(ExportLayer::default()),

@@ -11,7 +11,9 @@ use super::pipeline::{SpanCounts, SpanTotals};
 use super::spans;
 use super::wall_clock::WallClock;
 use crate::api::events::Publisher;
+use crate::connections::Connections;
 use crate::driver::{Housekeeping, Sink};
+use crate::metrics::Feed;
 use crate::source::{Mode, SourceCounters};
 
 /// Emits spans and log lines. Nothing in it waits.
@@ -23,6 +25,7 @@ pub struct Telemetry {
     reported: Housekeeping,
     /// Who tells the readers of the API's events.
     publisher: Option<Publisher>,
+    metrics: Option<Feed>,
 }
 
 impl Telemetry {
@@ -36,6 +39,7 @@ impl Telemetry {
             reported_spans: SpanTotals::default(),
             reported: Housekeeping::default(),
             publisher: None,
+            metrics: None,
         }
     }
 
@@ -46,11 +50,21 @@ impl Telemetry {
         self
     }
 
+    /// The same, counting what it tells.
+    #[must_use]
+    pub fn with_metrics(mut self, metrics: Feed) -> Self {
+        self.metrics = Some(metrics);
+        self
+    }
+
     fn closed(&mut self, record: &CloseRecord) {
         let emitted = spans::emit(&self.tracer, record, self.mode, &WallClock::now());
         let context = emitted.host_close.as_ref().unwrap_or(&emitted.root);
         if let Some(publisher) = &mut self.publisher {
             publisher.closed(record, context);
+        }
+        if let Some(feed) = &self.metrics {
+            feed.metrics().closed(record, context);
         }
         let (trace_id, span_id) = (context.trace_id(), context.span_id());
         let heartbeat = &record.assessed.heartbeat;
@@ -110,6 +124,11 @@ impl Sink for Telemetry {
         if let (Output::VerdictChanged(change), Some(publisher)) = (output, &self.publisher) {
             publisher.verdict_changed(change);
         }
+        match (&self.metrics, output) {
+            (Some(feed), Output::VerdictChanged(change)) => feed.metrics().verdict_changed(change),
+            (Some(feed), Output::Answered(answered)) => feed.metrics().answered(answered),
+            _ => {}
+        }
         match output {
             Output::VerdictChanged(change @ VerdictChange { connection, to, rung, kill_justified, .. })
                 if change.is_turn() =>
@@ -157,7 +176,16 @@ impl Sink for Telemetry {
         }
     }
 
+    fn sweep(&mut self, connections: &Connections) {
+        if let Some(feed) = &mut self.metrics {
+            feed.sweep(|look| connections.for_each(look));
+        }
+    }
+
     fn housekeeping(&mut self, now: &Housekeeping) {
+        if let Some(feed) = &self.metrics {
+            feed.metrics().keep_house(now);
+        }
         let spans = self.counts.totals();
         if spans.dropped > self.reported_spans.dropped || spans.failed > self.reported_spans.failed {
             warn!(

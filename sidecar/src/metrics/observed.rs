@@ -1,0 +1,306 @@
+//! What is read when somebody collects: totals that others keep.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use opentelemetry::metrics::{AsyncInstrument, Meter};
+use opentelemetry::{KeyValue, Value};
+use parking_lot::Mutex;
+
+use super::process;
+use super::sweep::Standing;
+use super::table::{self, Instrument};
+use crate::api::counters::{ApiCounters, HeartbeatOutcome};
+use crate::driver::Housekeeping;
+use crate::telemetry::pipeline::SpanCounts;
+
+/// Totals that others keep.
+pub struct Sources {
+    /// What became of spans.
+    pub spans: Arc<SpanCounts>,
+    /// Log lines that were lost.
+    pub lost_log_lines: Box<dyn Fn() -> u64 + Send + Sync>,
+}
+
+/// What became of exports of all metrics.
+#[derive(Debug, Default)]
+pub(super) struct ExportCounts {
+    pub(super) exported: AtomicU64,
+    pub(super) failed: AtomicU64,
+}
+
+/// Ends of connections, for the shares.
+#[derive(Debug, Default)]
+pub(super) struct Ends {
+    pub(super) all: AtomicU64,
+    pub(super) heartbeat_kills: AtomicU64,
+    pub(super) false_kills: AtomicU64,
+}
+
+/// What callbacks read.
+pub(super) struct Observed {
+    pub(super) sources: Sources,
+    pub(super) exports: Arc<ExportCounts>,
+    pub(super) ends: Ends,
+    pub(super) standing: Standing,
+    pub(super) house: Mutex<Housekeeping>,
+    /// There are kernel programs; without them their totals would be made up.
+    pub(super) has_kernel_programs: AtomicBool,
+    /// What the API counts of itself, where it listens.
+    pub(super) api: OnceLock<Arc<ApiCounters>>,
+    /// There is a recording.
+    pub(super) is_recording: AtomicBool,
+}
+
+impl Observed {
+    fn house(&self) -> Housekeeping {
+        self.house.lock().clone()
+    }
+}
+
+/// Registers one callback for each instrument that is read.
+pub(super) fn register(meter: &Meter, observed: &Arc<Observed>) {
+    standing(meter, observed);
+    shares(meter, observed);
+    kernel(meter, observed);
+    engine(meter, observed);
+    exports(meter, observed);
+    api(meter, observed);
+    own(meter, observed);
+}
+
+/// Makes a callback that sees `observed`.
+fn reading<T, F>(
+    observed: &Arc<Observed>,
+    read: F,
+) -> impl Fn(&dyn AsyncInstrument<T>) + Send + Sync + 'static
+where
+    F: Fn(&Observed, &dyn AsyncInstrument<T>) + Send + Sync + 'static,
+{
+    let observed = Arc::clone(observed);
+    move |instrument| read(&observed, instrument)
+}
+
+fn counter<F>(meter: &Meter, instrument: &Instrument, observed: &Arc<Observed>, read: F)
+where
+    F: Fn(&Observed, &dyn AsyncInstrument<u64>) + Send + Sync + 'static,
+{
+    meter
+        .u64_observable_counter(instrument.name)
+        .with_unit(instrument.unit)
+        .with_description(instrument.meaning)
+        .with_callback(reading(observed, read))
+        .build();
+}
+
+fn up_down_counter<F>(meter: &Meter, instrument: &Instrument, observed: &Arc<Observed>, read: F)
+where
+    F: Fn(&Observed, &dyn AsyncInstrument<i64>) + Send + Sync + 'static,
+{
+    meter
+        .i64_observable_up_down_counter(instrument.name)
+        .with_unit(instrument.unit)
+        .with_description(instrument.meaning)
+        .with_callback(reading(observed, read))
+        .build();
+}
+
+fn outcomes(counts: &[(&'static str, u64)], instrument: &dyn AsyncInstrument<u64>) {
+    for (outcome, count) in counts {
+        instrument.observe(*count, &[KeyValue::new(table::OUTCOME, *outcome)]);
+    }
+}
+
+/// OTLP has signed integers only; what does not fit is shown as the largest.
+fn signed(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+fn standing(meter: &Meter, observed: &Arc<Observed>) {
+    up_down_counter(meter, &table::CONNECTIONS, observed, |observed, instrument| {
+        for (verdict, count) in observed.standing.counts().into_iter().flatten() {
+            instrument.observe(
+                signed(count),
+                &[KeyValue::new(crate::telemetry::attributes::VERDICT, verdict.as_str())],
+            );
+        }
+    });
+}
+
+fn shares(meter: &Meter, observed: &Arc<Observed>) {
+    type Part = fn(&Ends) -> &AtomicU64;
+    let parts: [(&Instrument, Part); 2] = [
+        (&table::FALSE_KILL_SHARE, |ends| &ends.false_kills),
+        (&table::HEARTBEAT_KILL_SHARE, |ends| &ends.heartbeat_kills),
+    ];
+    for (instrument, part) in parts {
+        meter
+            .f64_observable_gauge(instrument.name)
+            .with_unit(instrument.unit)
+            .with_description(instrument.meaning)
+            .with_callback(reading(observed, move |observed, instrument| {
+                // The part first: it is counted last, so that no share is ever above 1.
+                let part = part(&observed.ends).load(Ordering::Acquire);
+                let all = observed.ends.all.load(Ordering::Acquire);
+                if all > 0 {
+                    instrument.observe(share(part, all), &[]);
+                }
+            }))
+            .build();
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a share needs no more digits than a double has")]
+fn share(part: u64, all: u64) -> f64 {
+    part as f64 / all as f64
+}
+
+fn kernel(meter: &Meter, observed: &Arc<Observed>) {
+    counter(meter, &table::KERNEL_RECORDS, observed, |observed, instrument| {
+        if observed.has_kernel_programs.load(Ordering::Relaxed) {
+            let source = observed.house().source;
+            outcomes(
+                &[
+                    ("seen", source.records_seen),
+                    ("dropped", source.records_dropped),
+                    ("rejected", source.records_rejected),
+                ],
+                instrument,
+            );
+        }
+    });
+    type Total = fn(&Housekeeping) -> u64;
+    let totals: [(&Instrument, Total); 4] = [
+        (&table::KERNEL_FLOWS_REJECTED, |house| house.source.flows_rejected),
+        (&table::WIRE_CONTROL_FRAMES, |house| house.source.wire_control_frames),
+        (&table::WIRE_LOSSES, |house| house.source.wire_losses),
+        (&table::WIRE_RECOVERIES, |house| house.source.wire_recoveries),
+    ];
+    for (instrument, total) in totals {
+        counter(meter, instrument, observed, move |observed, instrument| {
+            if observed.has_kernel_programs.load(Ordering::Relaxed) {
+                instrument.observe(total(&observed.house()), &[]);
+            }
+        });
+    }
+}
+
+fn engine(meter: &Meter, observed: &Arc<Observed>) {
+    type Total = fn(&Housekeeping) -> u64;
+    let totals: [(&Instrument, Total); 3] = [
+        (&table::SAMPLER_PASSES, |house| house.source.sampler_passes),
+        (&table::CONNECTIONS_REFUSED, |house| house.engine.connections_refused),
+        (&table::LATE_TICKS, |house| house.engine.late_ticks),
+    ];
+    for (instrument, total) in totals {
+        counter(meter, instrument, observed, move |observed, instrument| {
+            instrument.observe(total(&observed.house()), &[]);
+        });
+    }
+    counter(meter, &table::PROBES, observed, |observed, instrument| {
+        let house = observed.house();
+        outcomes(
+            &[
+                ("sent", house.probes.sent),
+                ("failed", house.probes.failed),
+                ("stale", house.probes.stale),
+                ("dropped", house.probes.dropped),
+                ("refused", house.engine.probes_refused),
+            ],
+            instrument,
+        );
+    });
+}
+
+fn exports(meter: &Meter, observed: &Arc<Observed>) {
+    counter(meter, &table::EXPORT_SPANS, observed, |observed, instrument| {
+        let totals = observed.sources.spans.totals();
+        outcomes(
+            &[("exported", totals.exported), ("failed", totals.failed), ("dropped", totals.dropped)],
+            instrument,
+        );
+    });
+    up_down_counter(meter, &table::EXPORT_WAITING, observed, |observed, instrument| {
+        instrument.observe(signed(observed.sources.spans.totals().waiting), &[]);
+    });
+    counter(meter, &table::EXPORT_METRICS, observed, |observed, instrument| {
+        outcomes(
+            &[
+                ("exported", observed.exports.exported.load(Ordering::Relaxed)),
+                ("failed", observed.exports.failed.load(Ordering::Relaxed)),
+            ],
+            instrument,
+        );
+    });
+    counter(meter, &table::RECORDING_LOST_LINES, observed, |observed, instrument| {
+        if observed.is_recording.load(Ordering::Relaxed) {
+            instrument.observe(observed.house().recording_lost, &[]);
+        }
+    });
+    counter(meter, &table::LOG_LOST_LINES, observed, |observed, instrument| {
+        instrument.observe((observed.sources.lost_log_lines)(), &[]);
+    });
+}
+
+fn api(meter: &Meter, observed: &Arc<Observed>) {
+    counter(meter, &table::API_REQUESTS, observed, |observed, instrument| {
+        let Some(counters) = observed.api.get() else { return };
+        let mut requests: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+        for (route, status, count) in counters.requests() {
+            *requests.entry((table::route(route), table::status(status))).or_default() += count;
+        }
+        for ((route, status), count) in requests {
+            let status = status.parse().map_or_else(|_| Value::from(status), Value::I64);
+            instrument.observe(
+                count,
+                &[
+                    KeyValue::new(table::HTTP_ROUTE, route),
+                    KeyValue::new(table::HTTP_RESPONSE_STATUS_CODE, status),
+                ],
+            );
+        }
+    });
+    type Total = fn(&ApiCounters) -> u64;
+    let totals: [(&Instrument, Total); 3] = [
+        (&table::API_CONNECTIONS_REFUSED, ApiCounters::connections_refused),
+        (&table::API_EVENTS_DROPPED, ApiCounters::events_dropped),
+        (&table::API_READERS_DROPPED, ApiCounters::readers_dropped),
+    ];
+    for (instrument, total) in totals {
+        counter(meter, instrument, observed, move |observed, instrument| {
+            if let Some(counters) = observed.api.get() {
+                instrument.observe(total(counters), &[]);
+            }
+        });
+    }
+    counter(meter, &table::API_HEARTBEATS, observed, |observed, instrument| {
+        if let Some(counters) = observed.api.get() {
+            outcomes(
+                &HeartbeatOutcome::ALL.map(|outcome| (outcome.as_str(), counters.heartbeats(outcome))),
+                instrument,
+            );
+        }
+    });
+}
+
+fn own(meter: &Meter, observed: &Arc<Observed>) {
+    let instrument = &table::PROCESS_CPU_TIME;
+    meter
+        .f64_observable_counter(instrument.name)
+        .with_unit(instrument.unit)
+        .with_description(instrument.meaning)
+        .with_callback(|instrument| {
+            if let Some(time) = process::cpu_time() {
+                for (mode, spent) in [("user", time.user), ("system", time.system)] {
+                    instrument.observe(spent.as_secs_f64(), &[KeyValue::new(table::CPU_MODE, mode)]);
+                }
+            }
+        })
+        .build();
+    up_down_counter(meter, &table::PROCESS_MEMORY_USAGE, observed, |_, instrument| {
+        if let Some(bytes) = process::resident_bytes() {
+            instrument.observe(signed(bytes), &[]);
+        }
+    });
+}

@@ -1,0 +1,103 @@
+//! The listener that serves the page. The API's listener has the same page.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+
+use super::page::{Form, Page};
+use crate::api::MetricsPage;
+
+/// Path of the page, here and there.
+pub const PATH: &str = "/metrics";
+/// Scrapes at once at most. The next ones wait in the kernel's queue.
+const CONNECTIONS_MAX: usize = 16;
+/// Whoever sends no request for this long is disconnected.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// No connection lasts longer: a reader that takes the answer byte by byte must not keep others out. Prometheus connects
+/// anew.
+const CONNECTION_LIFETIME: Duration = Duration::from_secs(300);
+/// After a failure to accept (no file descriptor is left, say).
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// The page cannot be served.
+#[derive(Debug, thiserror::Error)]
+#[error("listening on {address} failed: {cause}; set metrics.listen to a free address, or to off")]
+pub struct ServeError {
+    /// Where.
+    pub address: SocketAddr,
+    /// Why.
+    pub cause: io::Error,
+}
+
+fn routes(page: Page) -> Router {
+    Router::new().route(PATH, get(move |headers: HeaderMap| std::future::ready(answer(&page, &headers))))
+}
+
+impl MetricsPage for Page {
+    fn render(&self, accept: Option<&str>) -> (&'static str, String) {
+        let form = Form::accepted(accept);
+        match self.render(form) {
+            Ok(text) => (form.content_type(), text),
+            // No reading leads there.
+            Err(error) => ("text/plain; charset=utf-8", format!("# {error}\n")),
+        }
+    }
+}
+
+fn answer(page: &Page, headers: &HeaderMap) -> Response {
+    // A list may come in several lines (RFC 9110 section 5.3).
+    let accept: Vec<&str> =
+        headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
+    let form = Form::accepted(Some(&accept.join(",")));
+    match page.render(form) {
+        Ok(text) => {
+            ([(header::CONTENT_TYPE, form.content_type()), (header::VARY, "Accept")], text).into_response()
+        }
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
+/// Begins to serve the page. Returns where; port 0 takes a free one. It ends with the runtime.
+///
+/// # Errors
+/// [`ServeError`] if the address cannot be had.
+pub async fn start(address: SocketAddr, page: Page) -> Result<SocketAddr, ServeError> {
+    let failed = |cause| ServeError { address, cause };
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let bound = listener.local_addr().map_err(failed)?;
+    tokio::spawn(serve(listener, routes(page)));
+    Ok(bound)
+}
+
+async fn serve(listener: TcpListener, routes: Router) {
+    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        // Never closed.
+        let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(PAUSE).await;
+            continue;
+        };
+        let service = TowerToHyperService::new(routes.clone());
+        tokio::spawn(async move {
+            let connection = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(REQUEST_TIMEOUT)
+                .serve_connection(TokioIo::new(stream), service);
+            // Whatever ends it, the next scrape connects anew.
+            let _ = tokio::time::timeout(CONNECTION_LIFETIME, connection).await;
+            drop(permit);
+        });
+    }
+}
