@@ -40,7 +40,27 @@ struct Understood {
     reason: Option<String>,
 }
 
-/// Takes a report.
+/// Reports heartbeats that the host saw itself, because TLS ends in it. A report is taken as a whole or not at all.
+#[utoipa::path(
+    post,
+    path = "/v1/heartbeats",
+    tag = "heartbeats",
+    request_body(content = HeartbeatReport, content_type = "application/json"),
+    responses(
+        (status = 202, description = "What became of it", body = HeartbeatReceipt),
+        (status = 400, description = "Something in it is wrong; `field` names it", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 408, description = "The body did not come in time", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 409, description = "A peer has several connections: give `local`", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 413, description = "It is too long", body = Problem, content_type = "application/problem+json"),
+        (status = 415, description = "It is not `application/json`", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "Not ready, or too many reports wait; nothing was taken, send it again after \
+            `Retry-After` seconds", body = Problem, content_type = "application/problem+json"),
+    ),
+)]
 pub(super) async fn report(
     State(api): State<Arc<Api>>,
     RawQuery(raw): RawQuery,
@@ -112,6 +132,7 @@ async fn read(body: Body, api: &Api) -> Result<HeartbeatReport, Problem> {
             return Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "the body did not come in time"));
         }
     };
+    has_members(&bytes)?;
     let mut reader = serde_json::Deserializer::from_slice(&bytes);
     let report = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
         let path = error.path().to_string();
@@ -119,8 +140,24 @@ async fn read(body: Body, api: &Api) -> Result<HeartbeatReport, Problem> {
         // A text that is no JSON at all has no member to blame.
         if path == "." { problem } else { problem.at(path) }
     })?;
-    reader.end().map_err(|error| Problem::new(StatusCode::BAD_REQUEST, error.to_string()))?;
     Ok(report)
+}
+
+/// A struct may be read from a list of its members' values too; a report may not.
+fn has_members(bytes: &[u8]) -> Result<(), Problem> {
+    let report: serde_json::Value = serde_json::from_slice(bytes)
+        .map_err(|error| Problem::new(StatusCode::BAD_REQUEST, format!("this is no JSON: {error}")))?;
+    if !report.is_object() {
+        return Err(Problem::new(StatusCode::BAD_REQUEST, "a report is an object: {\"heartbeats\": [...]}"));
+    }
+    let heartbeats = report.get("heartbeats").and_then(serde_json::Value::as_array);
+    match heartbeats.and_then(|heartbeats| heartbeats.iter().position(|heartbeat| !heartbeat.is_object())) {
+        Some(index) => Err(Problem::field(
+            format!("heartbeats[{index}]"),
+            "a heartbeat is an object: {\"peer\": \"10.0.0.7:40000\", \"kind\": \"ping\"}",
+        )),
+        None => Ok(()),
+    }
 }
 
 /// Checks everything before anything is taken.

@@ -156,11 +156,35 @@ fn compare(left: Option<u64>, right: Option<u64>, is_descending: bool) -> Orderi
     }
 }
 
-/// The connections that are watched.
-pub(super) async fn connections(
-    State(api): State<Arc<Api>>,
-    RawQuery(raw): RawQuery,
-) -> Result<Response, Problem> {
+/// The connections that are watched: filtered, sorted, limited. Unsorted they come in the order of their peers' addresses;
+/// what a sort key does not know comes last.
+#[utoipa::path(
+    get,
+    path = "/v1/connections",
+    tag = "verdicts",
+    params(
+        ("verdict" = Option<String>, Query, description = "Any of these verdicts, separated by commas",
+            example = "stalled,silent,unreachable"),
+        ("local_port" = Option<u16>, Query, minimum = 1, description = "The pod's port"),
+        ("peer" = Option<String>, Query, description = "The peer's IP address", example = "10.0.0.7"),
+        ("path" = Option<String>, Query, pattern = "^/", description = "The beginning of the upgrade request's path",
+            example = "/api"),
+        ("kill_justified" = Option<bool>, Query, description = "Whether the policy justifies a kill"),
+        ("websocket" = Option<bool>, Query, description = "Whether a heartbeat, a Close frame or an upgrade was seen"),
+        ("sort" = Option<String>, Query, description = "What to sort by, with a `-` before it for the largest first",
+            pattern = "^-?(age_ms|verdict|last_pong_age_ms|send_queue_bytes|srtt_us|ping_bytes_ahead)$",
+            example = "-send_queue_bytes"),
+        ("limit" = Option<usize>, Query, minimum = 0, maximum = 100000, description = "Connections at most; 100 unless given"),
+    ),
+    responses(
+        (status = 200, description = "The connections", body = super::types::Connections),
+        (status = 400, description = "A parameter is wrong; `field` names it", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "What existed at the start is not found yet; ask again after `Retry-After` seconds",
+            body = Problem, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn list(State(api): State<Arc<Api>>, RawQuery(raw): RawQuery) -> Result<Response, Problem> {
     let request = Request::read(raw.as_deref())?;
     if !api.connections.is_ready() {
         return Err(Problem::not_ready());

@@ -9,8 +9,10 @@ pub mod events;
 mod heartbeats;
 mod list;
 pub mod listen;
+pub mod openapi;
 pub mod problem;
 mod query;
+mod schema;
 pub mod server;
 mod status;
 pub mod stream;
@@ -120,26 +122,27 @@ impl Api {
 }
 
 /// The paths that there are.
-const ROUTES: [&str; 8] = [
+pub const ROUTES: [&str; 9] = [
     "/v1/connections",
     "/v1/verdict",
     "/v1/status",
     "/v1/heartbeats",
     "/v1/events",
+    "/v1/openapi.json",
     "/healthz",
     "/readyz",
     "/metrics",
 ];
 
 /// Every route.
-#[must_use]
 pub fn router(api: Arc<Api>) -> Router {
     Router::new()
-        .route("/v1/connections", get(list::connections))
+        .route("/v1/connections", get(list::list))
         .route("/v1/verdict", get(verdict::verdict))
         .route("/v1/status", get(status::status))
         .route("/v1/heartbeats", post(heartbeats::report))
         .route("/v1/events", get(stream::events))
+        .route("/v1/openapi.json", get(openapi::openapi))
         .route("/healthz", get(status::healthz))
         .route("/readyz", get(status::readyz))
         .route("/metrics", get(status::metrics))

@@ -17,7 +17,17 @@ fn without_parameters(raw: Option<&str>) -> Result<(), Problem> {
     Query::new(raw).finish("none")
 }
 
-/// How the sidecar is.
+/// The sidecar itself: its mode, what it cannot see, and what it lost.
+#[utoipa::path(
+    get,
+    path = "/v1/status",
+    tag = "sidecar",
+    responses(
+        (status = 200, description = "The sidecar", body = Status),
+        (status = 400, description = "There are no parameters; `field` names the one that was given", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
 pub(super) async fn status(
     State(api): State<Arc<Api>>,
     RawQuery(raw): RawQuery,
@@ -45,7 +55,18 @@ pub(super) async fn status(
     }))
 }
 
-/// Whether it works: its loop turns.
+/// Whether it works: the loop that everything passes through turned within the last five seconds.
+#[utoipa::path(
+    get,
+    path = "/healthz",
+    tag = "sidecar",
+    responses(
+        (status = 200, description = "It works", body = Health),
+        (status = 400, description = "There are no parameters; `field` names the one that was given", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "It does not", body = Health),
+    ),
+)]
 pub(super) async fn healthz(
     State(api): State<Arc<Api>>,
     RawQuery(raw): RawQuery,
@@ -56,7 +77,18 @@ pub(super) async fn healthz(
     Ok((of(healthy), Json(Health { healthy, turn_age_ms })))
 }
 
-/// Whether its answers are complete.
+/// Whether its answers are complete: what existed at the start was found.
+#[utoipa::path(
+    get,
+    path = "/readyz",
+    tag = "sidecar",
+    responses(
+        (status = 200, description = "They are", body = Readiness),
+        (status = 400, description = "There are no parameters; `field` names the one that was given", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "Not yet", body = Readiness),
+    ),
+)]
 pub(super) async fn readyz(
     State(api): State<Arc<Api>>,
     RawQuery(raw): RawQuery,
@@ -76,6 +108,18 @@ const fn of(is_good: bool) -> StatusCode {
 }
 
 /// What Prometheus scrapes.
+#[utoipa::path(
+    get,
+    path = "/metrics",
+    tag = "sidecar",
+    responses(
+        (status = 200, description = "The metrics, as text for Prometheus", body = String, content_type = "text/plain"),
+        (status = 400, description = "There are no parameters; `field` names the one that was given", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 404, description = "There are no metrics here", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
 pub(super) async fn metrics(
     State(api): State<Arc<Api>>,
     headers: axum::http::HeaderMap,

@@ -54,7 +54,29 @@ impl Filter {
     }
 }
 
-/// Streams events from now on.
+/// Verdict changes and closes from now on: a WebSocket (RFC 6455) with one JSON message for each, of the schema `Event`.
+/// A reader that is too slow is told how many it missed, and its stream is closed with 1008.
+#[utoipa::path(
+    get,
+    path = "/v1/events",
+    tag = "events",
+    params(
+        ("type" = Option<String>, Query, description = "Events of these types only, separated by commas",
+            pattern = "^(verdict_changed|closed)(,(verdict_changed|closed))*$", example = "closed"),
+        ("peer" = Option<String>, Query, description = "Events of this peer only: its IP address", example = "10.0.0.7"),
+    ),
+    responses(
+        (status = 101, description = "The stream begins"),
+        (status = 400, description = "A parameter is wrong; `field` names it", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 403, description = "A page of another origin may not listen", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 426, description = "It is no WebSocket's opening handshake", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "Too many readers listen already", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
 pub(super) async fn events(
     State(api): State<Arc<Api>>,
     RawQuery(raw): RawQuery,

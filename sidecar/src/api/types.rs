@@ -8,6 +8,9 @@ use ackbeat_liveness::{
     HeartbeatSource, PingLocation, Postmortem, Role, Rung, TcpState, Verdict,
 };
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::schema;
 
 /// Where the API listens unless told otherwise.
 pub const ADDRESS_DEFAULT: &str = "127.0.0.1:9465";
@@ -30,7 +33,7 @@ pub const LIMIT_MAX: usize = 100_000;
 pub const TURN_AGE_MAX_MS: u64 = 5_000;
 
 /// `GET /v1/verdict`, and one of `GET /v1/connections`: what is known about a connection now.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Connection {
     /// The socket's cookie.
     pub connection: u64,
@@ -39,8 +42,10 @@ pub struct Connection {
     /// `ADDRESS:PORT` of the pod's side.
     pub local: String,
     /// Who dialled.
+    #[schema(schema_with = schema::role)]
     pub role: Role,
     /// Path of the upgrade request, without its query.
+    #[schema(required = true)]
     pub path: Option<String>,
     /// A heartbeat, a Close frame or an upgrade was seen.
     pub is_websocket: bool,
@@ -49,14 +54,18 @@ pub struct Connection {
     /// Since it was established, or found.
     pub age_ms: u64,
     /// What the evidence adds up to.
+    #[schema(schema_with = schema::verdict)]
     pub verdict: Verdict,
     /// The rung of evidence that the verdict stands on.
+    #[schema(schema_with = schema::rung)]
     pub rung: Rung,
     /// How far the evidence reaches.
+    #[schema(schema_with = schema::evidence_scope)]
     pub scope: EvidenceScope,
     /// Whether the policy justifies a kill. The one member that a watchdog needs.
     pub kill_justified: bool,
     /// What to close with, where a kill is justified.
+    #[schema(required = true)]
     pub suggested_close: Option<SuggestedClose>,
     /// The heartbeat.
     pub heartbeat: Heartbeat,
@@ -67,7 +76,7 @@ pub struct Connection {
 }
 
 /// A Close frame to send.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SuggestedClose {
     /// Status code (RFC 6455 section 7.4).
     pub code: u16,
@@ -76,72 +85,96 @@ pub struct SuggestedClose {
 }
 
 /// The heartbeat of a connection.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Heartbeat {
     /// Where it is known from.
+    #[schema(schema_with = schema::heartbeat_source)]
     pub source: HeartbeatSource,
     /// How it looks on the wire.
+    #[schema(schema_with = schema::optional_heartbeat_profile, required = true)]
     pub profile: Option<HeartbeatProfile>,
     /// Learned interval.
+    #[schema(required = true)]
     pub interval_ms: Option<u64>,
     /// Pings since the last Pong, as the host would count them.
+    #[schema(required = true)]
     pub missed: Option<u32>,
     /// Age of the last Pong.
+    #[schema(required = true)]
     pub last_pong_age_ms: Option<u64>,
     /// Where the oldest unanswered Ping is.
+    #[schema(schema_with = schema::ping_location)]
     pub ping_location: PingLocation,
     /// Bytes that stood before it and were not acknowledged.
+    #[schema(required = true)]
     pub ping_bytes_ahead: Option<u64>,
     /// Pings that never reached the wire were inferred from the port's schedule.
     pub inferred: bool,
 }
 
 /// Ages of the evidence, weakest rung first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EvidenceAges {
     /// Any segment from the peer.
+    #[schema(required = true)]
     pub hop_age_ms: Option<u64>,
     /// Bytes were acknowledged.
+    #[schema(required = true)]
     pub ack_age_ms: Option<u64>,
     /// The peer's window moved on after it had been limiting.
+    #[schema(required = true)]
     pub drain_age_ms: Option<u64>,
     /// Payload came.
+    #[schema(required = true)]
     pub inbound_age_ms: Option<u64>,
     /// The Pong of an outstanding Ping came.
+    #[schema(required = true)]
     pub pong_age_ms: Option<u64>,
 }
 
 /// A reading of the socket.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Tcp {
     /// Age of this reading; everything else is as it was then. Sockets are read while something is outstanding.
+    #[schema(required = true)]
     pub read_age_ms: Option<u64>,
     /// TCP state.
+    #[schema(schema_with = schema::optional_tcp_state, required = true)]
     pub state: Option<TcpState>,
     /// Bytes written and not acknowledged.
+    #[schema(required = true)]
     pub send_queue_bytes: Option<u32>,
     /// Bytes written and not sent.
+    #[schema(required = true)]
     pub unsent_bytes: Option<u32>,
     /// Bytes received and not read by the application.
+    #[schema(required = true)]
     pub unread_bytes: Option<u32>,
     /// The peer's receive window.
+    #[schema(required = true)]
     pub snd_wnd_bytes: Option<u32>,
     /// Smoothed round-trip time.
+    #[schema(required = true)]
     pub srtt_us: Option<u32>,
     /// Retransmission timeout.
+    #[schema(required = true)]
     pub rto_ms: Option<u32>,
     /// Exponent of the retransmission back-off.
+    #[schema(required = true)]
     pub backoff: Option<u8>,
     /// Unanswered retransmissions of the oldest segment.
+    #[schema(required = true)]
     pub retransmits: Option<u8>,
     /// Bytes acknowledged since the connection was made.
+    #[schema(required = true)]
     pub bytes_acked: Option<u64>,
     /// Payload bytes received since the connection was made.
+    #[schema(required = true)]
     pub bytes_received: Option<u64>,
 }
 
 /// `GET /v1/connections`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Connections {
     /// Connections that are watched.
     pub total: usize,
@@ -152,7 +185,7 @@ pub struct Connections {
 }
 
 /// `GET /v1/status`: the sidecar itself.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Status {
     /// Version of ackbeat.
     pub version: String,
@@ -175,7 +208,7 @@ pub struct Status {
 }
 
 /// Ends of connections since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ClosedTotals {
     /// All of them.
     pub total: u64,
@@ -188,7 +221,7 @@ pub struct ClosedTotals {
 }
 
 /// Losses since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LostTotals {
     /// Records of the kernel programs that found no room or were refused.
     pub kernel_records: u64,
@@ -203,15 +236,16 @@ pub struct LostTotals {
 }
 
 /// `POST /v1/heartbeats`: heartbeats that the host saw itself, because TLS ends in it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HeartbeatReport {
     /// The heartbeats, in the order of their time; at most [`HEARTBEATS_MAX`].
+    #[schema(max_items = 256)]
     pub heartbeats: Vec<ReportedHeartbeat>,
 }
 
 /// One of them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReportedHeartbeat {
     /// `ADDRESS:PORT` of the peer.
@@ -223,21 +257,25 @@ pub struct ReportedHeartbeat {
     pub kind: ReportedKind,
     /// How long ago, in milliseconds; at most [`HEARTBEAT_AGE_MAX_MS`].
     #[serde(default)]
+    #[schema(maximum = 60000)]
     pub age_ms: u64,
     /// What the Pong has in common with its Ping, at most [`HEARTBEAT_ID_MAX_BYTES`] bytes; without it a Pong answers the
     /// last Ping.
     #[serde(default)]
+    #[schema(max_length = 125)]
     pub id: Option<String>,
     /// Status code of a Close frame (RFC 6455 section 7.4), 1000 to 4999.
     #[serde(default)]
+    #[schema(minimum = 1000, maximum = 4999)]
     pub code: Option<u16>,
     /// Its reason, at most [`CLOSE_REASON_MAX_BYTES`] bytes.
     #[serde(default)]
+    #[schema(max_length = 123)]
     pub reason: Option<String>,
 }
 
 /// What the host sent or got.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ReportedKind {
     /// The host sent a Ping.
@@ -250,16 +288,17 @@ pub enum ReportedKind {
 }
 
 /// `GET /healthz`: whether the sidecar works.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Health {
     /// The loop that everything passes through turned within the last [`TURN_AGE_MAX_MS`].
     pub healthy: bool,
     /// Since it last turned; `null` before the first time.
+    #[schema(required = true)]
     pub turn_age_ms: Option<u64>,
 }
 
 /// `GET /readyz`: whether its answers are complete.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Readiness {
     /// What existed at the start was found.
     pub ready: bool,
@@ -270,7 +309,7 @@ pub struct Readiness {
 }
 
 /// What became of a report (status 202).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct HeartbeatReceipt {
     /// Heartbeats that were taken.
     pub accepted: usize,
@@ -281,7 +320,7 @@ pub struct HeartbeatReceipt {
 }
 
 /// One message of `GET /v1/events`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Event {
     /// A verdict changed, or whether a kill is justified under it.
@@ -295,10 +334,13 @@ pub enum Event {
         /// When, in milliseconds of Unix time.
         at_unix_ms: u64,
         /// The verdict before.
+        #[schema(schema_with = schema::verdict)]
         from: Verdict,
         /// The verdict now.
+        #[schema(schema_with = schema::verdict)]
         to: Verdict,
         /// The rung that it stands on.
+        #[schema(schema_with = schema::rung)]
         rung: Rung,
         /// Whether the policy justifies a kill now.
         kill_justified: bool,
@@ -313,7 +355,7 @@ pub enum Event {
 }
 
 /// A connection that is over.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ClosedEvent {
     /// The socket's cookie.
     pub connection: u64,
@@ -324,34 +366,47 @@ pub struct ClosedEvent {
     /// When it was closed, in milliseconds of Unix time.
     pub at_unix_ms: u64,
     /// Path of the upgrade request.
+    #[schema(required = true)]
     pub path: Option<String>,
     /// Kind of close.
+    #[schema(schema_with = schema::close_kind)]
     pub kind: CloseKind,
     /// Who closed first.
+    #[schema(schema_with = schema::close_initiator)]
     pub initiator: CloseInitiator,
     /// FIN or RST.
+    #[schema(schema_with = schema::optional_close_method, required = true)]
     pub method: Option<CloseMethod>,
     /// Which Close frames passed.
+    #[schema(schema_with = schema::close_frames)]
     pub ws_frame: CloseFrames,
     /// Status code of the initiator's Close frame.
+    #[schema(required = true)]
     pub ws_code: Option<u16>,
     /// Its reason.
+    #[schema(required = true)]
     pub ws_reason: Option<String>,
     /// The verdict at the close.
+    #[schema(schema_with = schema::verdict)]
     pub verdict: Verdict,
     /// The rung that it stood on.
+    #[schema(schema_with = schema::rung)]
     pub rung: Rung,
     /// Whether the policy justified a kill at the close.
     pub kill_justified: bool,
     /// What to think of the close; `null` where it was graceful or not the host's.
+    #[schema(schema_with = schema::optional_assessment, required = true)]
     pub assessment: Option<Assessment>,
     /// The host killed a peer that was there.
     pub false_kill: bool,
     /// What the socket showed afterwards.
+    #[schema(schema_with = schema::optional_postmortem, required = true)]
     pub postmortem: Option<Postmortem>,
     /// Pings that were missed, as the host would count them.
+    #[schema(required = true)]
     pub missed: Option<u32>,
     /// Lifetime; `null` where it is older than the sidecar.
+    #[schema(required = true)]
     pub lifetime_ms: Option<u64>,
     /// Trace of the connection, 32 hexadecimal digits.
     pub trace_id: String,
@@ -360,7 +415,7 @@ pub struct ClosedEvent {
 }
 
 /// An error (RFC 9457, `application/problem+json`).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Problem {
     /// `about:blank`: the status says what kind it is.
     #[serde(rename = "type")]

@@ -12,7 +12,29 @@ use super::types::{Connection, Problem};
 use super::{Api, answer};
 use crate::connections::Found;
 
-/// What is known about a peer's connection now.
+/// What is known about a peer's connection now: the question to ask before a kill.
+#[utoipa::path(
+    get,
+    path = "/v1/verdict",
+    tag = "verdicts",
+    params(
+        ("peer" = String, Query, description = "`ADDRESS:PORT` of the peer, an IPv6 address in brackets; IPv4-mapped \
+            addresses are IPv4", example = "10.0.0.7:40000"),
+        ("local" = Option<String>, Query, description = "`ADDRESS:PORT` of the pod's side, where the peer alone is not enough",
+            example = "10.0.0.1:8080"),
+    ),
+    responses(
+        (status = 200, description = "The connection", body = Connection),
+        (status = 400, description = "A parameter is wrong; `field` names it", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 404, description = "No such connection is watched", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 409, description = "The peer has several connections: give `local`", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "What existed at the start is not found yet; ask again after `Retry-After` seconds",
+            body = Problem, content_type = "application/problem+json"),
+    ),
+)]
 pub(super) async fn verdict(
     State(api): State<Arc<Api>>,
     RawQuery(raw): RawQuery,

@@ -28,7 +28,7 @@ pub const READ_AT_ONCE: usize = 128;
 #[derive(Debug)]
 pub enum Step {
     /// The engine was told this. Only where somebody wants to know ([`Connections::feed`]).
-    Fed(Input),
+    Fed(Box<Input>),
     /// A connection is watched from now on.
     Opened(Opened),
     /// The engine decided this.
@@ -72,7 +72,7 @@ impl Connections {
         let mut state = self.state.lock();
         for input in inputs.drain(..) {
             if keep_inputs {
-                steps.push(Step::Fed(input.clone()));
+                steps.push(Step::Fed(Box::new(input.clone())));
             }
             state.feed(input, steps);
         }

@@ -1,0 +1,71 @@
+//! The engine's words in the description of the API. The engine knows nothing of it, so its words are listed here, from
+//! the engine's own lists where it has them.
+
+use ackbeat_liveness::{
+    Assessment, CloseFrames, CloseInitiator, CloseKind, CloseMethod, EvidenceScope, HeartbeatProfile,
+    HeartbeatSource, PingLocation, Postmortem, Role, Rung, TcpState, Verdict,
+};
+use serde::Serialize;
+use utoipa::openapi::Object;
+use utoipa::openapi::schema::{ObjectBuilder, SchemaType, Type};
+
+/// One of these words.
+fn one_of(words: Vec<serde_json::Value>) -> Object {
+    ObjectBuilder::new().schema_type(Type::String).enum_values(Some(words)).build()
+}
+
+/// One of these words, or `null`.
+fn one_of_or_null(mut words: Vec<serde_json::Value>) -> Object {
+    words.push(serde_json::Value::Null);
+    ObjectBuilder::new()
+        .schema_type(SchemaType::from_iter([Type::String, Type::Null]))
+        .enum_values(Some(words))
+        .build()
+}
+
+/// Values as they are written.
+fn written<T: Serialize>(values: &[T]) -> Vec<serde_json::Value> {
+    values.iter().filter_map(|value| serde_json::to_value(value).ok()).collect()
+}
+
+/// States of a connection that is watched or was.
+const TCP_STATES: [TcpState; 11] = [
+    TcpState::Established,
+    TcpState::SynSent,
+    TcpState::SynRecv,
+    TcpState::FinWait1,
+    TcpState::FinWait2,
+    TcpState::TimeWait,
+    TcpState::Close,
+    TcpState::CloseWait,
+    TcpState::LastAck,
+    TcpState::Listen,
+    TcpState::Closing,
+];
+
+macro_rules! schemas {
+    ($($name:ident: $make:ident of $values:expr;)+) => {
+        $(
+            pub(super) fn $name() -> Object {
+                $make(written($values))
+            }
+        )+
+    };
+}
+
+schemas! {
+    verdict: one_of of Verdict::ALL;
+    rung: one_of of Rung::ALL;
+    evidence_scope: one_of of EvidenceScope::ALL;
+    role: one_of of &[Role::Server, Role::Client];
+    heartbeat_source: one_of of HeartbeatSource::ALL;
+    ping_location: one_of of PingLocation::ALL;
+    close_kind: one_of of CloseKind::ALL;
+    close_initiator: one_of of CloseInitiator::ALL;
+    close_frames: one_of of CloseFrames::ALL;
+    optional_heartbeat_profile: one_of_or_null of HeartbeatProfile::ALL;
+    optional_tcp_state: one_of_or_null of &TCP_STATES;
+    optional_close_method: one_of_or_null of CloseMethod::ALL;
+    optional_assessment: one_of_or_null of Assessment::ALL;
+    optional_postmortem: one_of_or_null of Postmortem::ALL;
+}

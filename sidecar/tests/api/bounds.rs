@@ -1,0 +1,104 @@
+//! What clients can hold is bounded.
+
+use std::time::{Duration, Instant};
+
+use ackbeat::api::server::CONNECTIONS_MAX;
+use ackbeat::driver::clock::{Clock as _, MonotonicClock};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::scene::*;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_requests_at_once_are_answered() {
+    let scene = Scene::start();
+    scene.ready().await;
+    scene.open(crowd(500)).await;
+    let requests: Vec<_> = (0..1_000_u32)
+        .map(|number| {
+            let client = scene.client.clone();
+            let url = scene.url(&format!(
+                "/v1/verdict?peer=10.100.{}.{}:40000",
+                (number % 500) / 256,
+                (number % 500) % 256
+            ));
+            tokio::spawn(async move { client.get(url).send().await.unwrap().status().as_u16() })
+        })
+        .collect();
+    for request in requests {
+        assert_eq!(request.await.unwrap(), 200);
+    }
+    scene.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_connection_too_many_is_told_and_counted() {
+    let scene = Scene::start();
+    scene.ready().await;
+    let mut held = Vec::new();
+    for _ in 0..CONNECTIONS_MAX {
+        held.push(TcpStream::connect(scene.address).await.unwrap());
+    }
+    // Those of the client of the scene may have been among the first.
+    let start = Instant::now();
+    let refused = loop {
+        let mut one_more = TcpStream::connect(scene.address).await.unwrap();
+        let mut answer = String::new();
+        match tokio::time::timeout(Duration::from_millis(500), one_more.read_to_string(&mut answer)).await {
+            Ok(Ok(_)) if !answer.is_empty() => break answer,
+            _ => held.push(one_more),
+        }
+        assert!(start.elapsed() < DEADLINE, "nobody is refused");
+    };
+    assert!(refused.starts_with("HTTP/1.1 503 "), "{refused}");
+    assert!(scene.counters.connections_refused() >= 1);
+    drop(held);
+    scene.get_until("/healthz", "a place", |status, _| status == 200).await;
+    scene.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_head_that_is_too_long_is_refused() {
+    let scene = Scene::start();
+    scene.ready().await;
+    for head in [
+        format!("GET /healthz HTTP/1.1\r\nhost: x\r\nx-long: {}\r\n\r\n", "x".repeat(64 * 1024)),
+        format!("GET /healthz HTTP/1.1\r\nhost: x\r\n{}\r\n", "x-many: 1\r\n".repeat(100)),
+    ] {
+        let mut stream = TcpStream::connect(scene.address).await.unwrap();
+        // The answer may come before all of it is written.
+        let _ = stream.write_all(head.as_bytes()).await;
+        let mut answer = Vec::new();
+        let _ = tokio::time::timeout(DEADLINE, stream.read_to_end(&mut answer)).await.unwrap();
+        let answer = String::from_utf8_lossy(&answer);
+        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431 "), "{answer}");
+    }
+    let (status, _) = scene.get("/healthz").await;
+    assert_eq!(status, 200);
+    scene.stop().await;
+}
+
+/// The order of magnitude only: the figures are the benchmark's (`cargo bench -p ackbeat --bench verdict`).
+#[tokio::test(flavor = "multi_thread")]
+async fn a_verdict_does_not_wait_for_a_busy_driver() {
+    let scene = Scene::start();
+    scene.ready().await;
+    scene.open(crowd(10_000)).await;
+    let mut took = Vec::new();
+    for number in 0..300_u32 {
+        let now = MonotonicClock.now();
+        // Some thousand inputs of a kind that asks for no sample.
+        let inputs = (0..1_000).flat_map(|each| upgraded(100_000 + each, "/", now)).collect();
+        scene.feed(inputs).await;
+        let url = scene.url(&format!("/v1/verdict?peer=10.100.0.{}:40000", number % 256));
+        let start = Instant::now();
+        let status = scene.client.get(url).send().await.unwrap().status();
+        took.push(start.elapsed());
+        assert_eq!(status, 200);
+    }
+    took.sort_unstable();
+    let median = took[took.len() / 2];
+    // Unoptimized, on a machine with other things to do; without a fair lock it is a whole turn.
+    assert!(median < Duration::from_millis(50), "{median:?}");
+    scene.stop().await;
+}
