@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ackbeat_liveness::{
-    ConnectionId, Direction, Frame, FrameKind, HeartbeatProfile, HeartbeatSource, Input, Timestamp, Verdict,
+    ConnectionId, Direction, Frame, FrameKind, HeartbeatProfile, Input, Timestamp, Verdict,
 };
 use axum::Json;
 use axum::body::{Body, Bytes};
@@ -225,16 +225,18 @@ fn take(api: &Api, heartbeats: &[Understood]) -> Result<(HeartbeatReceipt, Vec<I
     let mut receipt = HeartbeatReceipt::default();
     let mut inputs = Vec::new();
     for (index, heartbeat) in heartbeats.iter().enumerate() {
-        let found = api.connections.find(heartbeat.peer, heartbeat.local, now, |info, assessed| {
-            let is_open = assessed.verdict != Verdict::Closed;
-            is_open.then_some((info.connection, assessed.heartbeat.source))
+        let found = api.connections.find(heartbeat.peer, heartbeat.local, now, |info, _| {
+            let is_redundant = match heartbeat.kind {
+                ReportedKind::Ping => info.is_ping_report_redundant,
+                ReportedKind::Pong => info.is_pong_report_redundant,
+                // One that is queued behind what is not acknowledged is not on the wire.
+                ReportedKind::Close => false,
+            };
+            (info.verdict != Verdict::Closed).then_some((info.connection, is_redundant))
         });
         match found {
-            // A Close frame that was queued behind what is not acknowledged is not on the wire.
-            Found::One(Some((_, HeartbeatSource::Wire))) if heartbeat.kind != ReportedKind::Close => {
-                receipt.redundant += 1;
-            }
-            Found::One(Some((connection, _))) => {
+            Found::One(Some((_, true))) => receipt.redundant += 1,
+            Found::One(Some((connection, false))) => {
                 receipt.accepted += 1;
                 inputs.push(Input::Frame(frame(heartbeat, connection, now)));
             }

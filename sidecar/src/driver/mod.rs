@@ -88,6 +88,8 @@ pub struct Driver<S, C, K> {
     probes: Probes,
     /// What others report: heartbeats that the host itself saw.
     reports: Option<mpsc::Receiver<Vec<Input>>>,
+    /// Reports that were taken and not fed yet.
+    reported: Vec<Input>,
     drain: Duration,
     inputs: Vec<Input>,
     /// What the engine is told next.
@@ -119,6 +121,7 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
             recorder,
             probes: Probes::default(),
             reports: None,
+            reported: Vec::new(),
             drain,
             inputs: Vec::new(),
             chunk: Vec::new(),
@@ -185,7 +188,10 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
                 biased;
                 _ = stop.recv() => true,
                 readable = self.source.readable() => { readable?; false }
-                report = next_report(&mut self.reports) => { self.inputs.extend(report); false }
+                report = next_report(&mut self.reports), if self.reported.is_empty() => {
+                    self.reported = report;
+                    false
+                }
                 () = sleep_until(due, &self.clock) => false,
             };
             self.turn(due)?;
@@ -217,7 +223,10 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
                 biased;
                 signal = stop.recv() => signal.is_some(),
                 readable = self.source.readable() => { readable?; false }
-                report = next_report(&mut self.reports) => { self.inputs.extend(report); false }
+                report = next_report(&mut self.reports), if self.reported.is_empty() => {
+                    self.reported = report;
+                    false
+                }
                 () = sleep_until(due, &self.clock) => false,
             };
             self.turn(due)?;
@@ -248,8 +257,6 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
     }
 
     fn turn(&mut self, due: Timestamp) -> Result<(), SourceError> {
-        // What was reported happened before it was told of here, and after its connection opened, which the source tells.
-        let reported = std::mem::take(&mut self.inputs);
         let mut more = true;
         for _ in 0..DRAIN_ROUNDS {
             more = self.source.drain(DRAIN_LIMIT, &mut self.inputs)?;
@@ -258,22 +265,16 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
                 break;
             }
         }
-        self.inputs.extend(reported);
-        self.take_reports();
-        self.feed();
         let now = self.clock.now();
         if !more {
+            self.feed_reports(now);
             if self.sample_due(self.connections.due().1).is_some_and(|at| at <= now) {
                 self.source.sample(&mut self.inputs)?;
                 self.sampled_at = now;
                 self.feed();
             }
             if self.connections.due().0.is_some_and(|at| at <= now) {
-                if let Some(recorder) = &mut self.recorder {
-                    recorder.tick(due, now);
-                }
-                self.connections.handle_timeout(now, &mut self.steps);
-                self.tell();
+                self.tick(due, now);
             }
             self.send_probes();
         }
@@ -284,15 +285,27 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
         Ok(())
     }
 
-    /// Takes the reports that wait.
-    fn take_reports(&mut self) {
-        let Some(reports) = &mut self.reports else { return };
-        for _ in 0..REPORTS_MAX {
-            match reports.try_recv() {
-                Ok(report) => self.inputs.extend(report),
-                Err(_) => return,
-            }
+    /// This much time has passed; it was known at `due` that it would.
+    fn tick(&mut self, due: Timestamp, now: Timestamp) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.tick(due, now);
         }
+        self.connections.handle_timeout(now, &mut self.steps);
+        self.tell();
+    }
+
+    /// Feeds the reports that wait. By now the source has told of the connections that they are about.
+    fn feed_reports(&mut self, now: Timestamp) {
+        if let Some(reports) = &mut self.reports {
+            self.reported.extend(std::iter::from_fn(|| reports.try_recv().ok()).take(REPORTS_MAX).flatten());
+        }
+        if self.reported.is_empty() {
+            return;
+        }
+        // One may be a minute old: the engine must know how old, or it would expect things before they could come.
+        self.tick(now, now);
+        self.inputs.append(&mut self.reported);
+        self.feed();
     }
 
     /// Sends what the engine asked for. What was sent is an input like any other.
