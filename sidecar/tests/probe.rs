@@ -1,5 +1,5 @@
 //! `ackbeat probe` as a process: what it prints and its exit codes. Its hosts are in this process.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};

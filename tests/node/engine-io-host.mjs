@@ -1,5 +1,5 @@
 // The heartbeat of the npm package engine.io (below socket.io): text packets "2" (ping) and "3" (pong) in WebSocket
-// messages, protocol 4. The library's own timers decide; this program only says what they did.
+// messages, protocol 4; a client may ask for protocol 3, in which it asks and the host answers. The library's own timers decide; this program only says what they did.
 //
 // Usage: node engine-io-host.mjs ADDRESS PING_INTERVAL_MS PING_TIMEOUT_MS; the library's defaults are 25000 and 20000.
 import { createServer } from 'node:http';
@@ -15,6 +15,7 @@ const engine = new Server({
   pingInterval: Number(pingInterval),
   pingTimeout: Number(pingTimeout),
   transports: ['websocket'],
+  allowEIO3: true,
 });
 engine.attach(server, { path, addTrailingSlash: false });
 

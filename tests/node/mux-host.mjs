@@ -1,16 +1,17 @@
 // The mux host of ackbeat's main story on Node.js: one WebSocket per client, all sessions' data on one write chain, and
 // a watchdog that counts missed Pongs. It speaks the same JSON as the host in src/mux (asks in, events out).
 //
-// Usage: node mux-host.mjs ADDRESS; the folder that has node_modules/ws is the working directory.
+// Usage: node mux-host.mjs ADDRESS [INTERVAL_MS [MISSED_MAX]]; the folder that has node_modules/ws is the working directory.
+// With Infinity as MISSED_MAX the watchdog closes nothing.
 import { createServer } from 'node:http';
 
 import { answer, load, path, say } from './events.mjs';
 
 const { WebSocketServer } = load('ws');
 
-const websocketHeartbeatIntervalMs = 2000;
-const missedMax = 2;
-const address = process.argv[2];
+const [address, intervalMs = '2000', counted = '2'] = process.argv.slice(2);
+const websocketHeartbeatIntervalMs = Number(intervalMs);
+const missedMax = Number(counted);
 
 const server = createServer();
 const sockets = new WebSocketServer({ server, path, perMessageDeflate: false });

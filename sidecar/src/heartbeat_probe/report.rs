@@ -243,8 +243,8 @@ pub struct Report {
     pub asks: Who,
     /// Heartbeats that the probe sent: answers, or its own where the client asks.
     pub pongs: u64,
-    /// Answers that found no room because the host did not read.
-    pub pongs_dropped: u64,
+    /// Answers and other messages that found no room because the host did not read.
+    pub messages_dropped: u64,
     /// From the first heartbeat that was left unanswered to the host's close, in milliseconds.
     pub first_unanswered_ping_to_close_ms: Option<u64>,
     /// The shortest of the times between the host's heartbeats, in milliseconds.

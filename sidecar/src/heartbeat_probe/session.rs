@@ -65,7 +65,7 @@ pub(super) struct Session<'a> {
     to_writer: mpsc::Sender<Outgoing>,
     sent: mpsc::Receiver<Sent>,
     muted: writer::Mute,
-    writing: JoinHandle<Result<(), ProbeError>>,
+    writing: Option<JoinHandle<Result<(), ProbeError>>>,
     frames: FrameReader,
     heartbeats: Heartbeats,
     counts: Counts,
@@ -107,7 +107,7 @@ impl<'a> Session<'a> {
             to_writer,
             sent,
             muted,
-            writing,
+            writing: Some(writing),
             frames: FrameReader::default(),
             heartbeats: Heartbeats::new(options, &target),
             counts: Counts::default(),
@@ -125,12 +125,13 @@ impl<'a> Session<'a> {
 
     pub(super) async fn run(mut self, watch: &mut dyn FnMut(Progress)) -> Result<Report, ProbeError> {
         let outcome = self.until_the_end(watch).await;
-        let writing = std::mem::replace(&mut self.writing, tokio::spawn(async { Ok(()) }));
-        if writing.is_finished() {
-            // A task that panicked has told so itself.
-            writing.await.unwrap_or(Ok(()))?;
-        } else {
-            writing.abort();
+        if let Some(writing) = self.writing.take() {
+            if writing.is_finished() {
+                // A task that panicked has told so itself.
+                writing.await.unwrap_or(Ok(()))?;
+            } else {
+                writing.abort();
+            }
         }
         let result = outcome?;
         while let Ok(sent) = self.sent.try_recv() {
@@ -359,19 +360,23 @@ impl<'a> Session<'a> {
         }
         match self.to_writer.try_send(Outgoing::Heartbeat(message)) {
             Ok(()) => self.counts.queued += 1,
-            Err(_) => self.counts.pongs_dropped += 1,
+            Err(_) => self.counts.messages_dropped += 1,
         }
         true
     }
 
     /// Sends what is no heartbeat. A host that does not read does not get it.
-    fn say(&self, message: Message) {
-        let _ = self.to_writer.try_send(Outgoing::Other(vec![message]));
+    fn say(&mut self, message: Message) {
+        if self.to_writer.try_send(Outgoing::Other(vec![message])).is_err() {
+            self.counts.messages_dropped += 1;
+        }
     }
 
     fn send_messages(&mut self) {
-        if !self.to_send.is_empty() {
-            let _ = self.to_writer.try_send(Outgoing::Other(std::mem::take(&mut self.to_send)));
+        let messages = std::mem::take(&mut self.to_send);
+        let count = messages.len() as u64;
+        if count > 0 && self.to_writer.try_send(Outgoing::Other(messages)).is_err() {
+            self.counts.messages_dropped += count;
         }
     }
 

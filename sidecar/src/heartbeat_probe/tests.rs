@@ -140,7 +140,7 @@ fn no_pong_leaves_after_the_mute_however_many_pings_wait_at_once() {
     let (first, then) = playing.join().unwrap();
     assert_eq!(first, [0_u8, 1, 2].map(|number| Message::Pong(vec![number].into())));
     assert_eq!(then, []);
-    assert_eq!((report.line.pings, report.pongs, report.pongs_dropped), (100, 3, 0));
+    assert_eq!((report.line.pings, report.pongs, report.messages_dropped), (100, 3, 0));
     assert_eq!(report.line.result, WireResult::Killed);
 }
 
@@ -286,6 +286,7 @@ fn a_host_that_gives_a_slow_reader_up_is_found_behind_what_it_left() {
 fn headers_cookies_and_the_path_are_sent() {
     let (url, playing) = tcp_host("ws", |stream| {
         let mut seen = Vec::new();
+        #[expect(clippy::result_large_err, reason = "the library's callback has this type")]
         let look = |request: &Request, response: Response| {
             seen.push(request.uri().to_string());
             for name in ["host", "x-one", "authorization", "cookie"] {

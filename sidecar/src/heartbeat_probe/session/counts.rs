@@ -22,7 +22,7 @@ pub(super) struct Counts {
     pub(super) last_pong_at: Option<Instant>,
     /// Heartbeats that were given to the writer.
     pub(super) queued: u64,
-    pub(super) pongs_dropped: u64,
+    pub(super) messages_dropped: u64,
     pub(super) first_unanswered_at: Option<Instant>,
     pub(super) text_frames: u64,
     pub(super) binary_frames: u64,
@@ -121,7 +121,7 @@ impl Counts {
             profile: heartbeats.profile(),
             asks: if heartbeats.own_interval().is_some() { Who::Client } else { Who::Host },
             pongs: self.pongs,
-            pongs_dropped: self.pongs_dropped,
+            messages_dropped: self.messages_dropped,
             first_unanswered_ping_to_close_ms: between(self.first_unanswered_at, times.closed_at),
             gap_min_ms: self.gaps.iter().min().copied().map(rounded_ms),
             gap_max_ms: self.gaps.iter().max().copied().map(rounded_ms),
