@@ -1,6 +1,7 @@
 //! Rank `namespaces`: the sidecar beside real sockets, in network namespaces, as root.
 
 mod attribution;
+mod drop_in;
 mod garbage;
 mod heartbeat_position;
 mod hosts;

@@ -277,13 +277,17 @@ class Heartbeat:
         finally:
             watched.ping_waits = False
 
-        def heard(pong: asyncio.Future[float]) -> None:
+        def done(pong: asyncio.Future[float]) -> None:
             # A connection that closes cancels it, or fails it.
             if not pong.cancelled() and pong.exception() is None:
-                watched.heard_at = time.monotonic()
-                watched.unanswered = 0
+                self.heard(watched)
 
-        pong.add_done_callback(heard)
+        pong.add_done_callback(done)
+
+    def heard(self, watched: Watched) -> None:
+        """A Pong came."""
+        watched.heard_at = time.monotonic()
+        watched.unanswered = 0
 
     def judge(self, watched: Watched) -> None:
         """A connection whose Pong is late."""

@@ -188,6 +188,13 @@ pub enum HostAction {
     },
     /// The connection is over on the host's side.
     Closed,
+    /// A host that asks the sidecar got no usable answer, and decides without it.
+    FellBack {
+        /// Why.
+        reason: String,
+    },
+    /// The sidecar answers again.
+    Recovered,
 }
 
 enum Running {

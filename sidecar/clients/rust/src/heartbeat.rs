@@ -129,6 +129,12 @@ impl Heartbeat {
         self.unanswered = 0;
     }
 
+    /// Ticks since the last Pong, as a server that counts would have them.
+    #[must_use]
+    pub const fn missed(&self) -> u32 {
+        self.unanswered
+    }
+
     /// Waits for what is to be done next. Cancel safe: a question that is under way goes on.
     pub async fn next(&mut self) -> Next {
         loop {

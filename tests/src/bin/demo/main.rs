@@ -72,6 +72,8 @@ fn describe(action: &HostAction) -> Option<String> {
             megabytes(*buffered_bytes)
         ),
         HostAction::Closing { code } => format!("Close frame, code {code}"),
+        HostAction::FellBack { reason } => format!("decides without the sidecar: {reason}"),
+        HostAction::Recovered => "the sidecar answers again".into(),
     })
 }
 
