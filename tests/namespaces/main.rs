@@ -1,5 +1,6 @@
 //! Rank `namespaces`: the sidecar beside real sockets, in network namespaces, as root.
 
+mod api;
 mod attribution;
 mod drop_in;
 mod garbage;

@@ -4,6 +4,7 @@
 //! Everything waits for conditions with a deadline ([`journal::Journal::wait_for`]); everything that was made is
 //! removed when its value is dropped, on a panic too.
 
+pub mod api;
 pub mod arena;
 pub mod browser;
 pub mod client;

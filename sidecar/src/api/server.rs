@@ -30,7 +30,7 @@ const STALL_DEADLINE: Duration = Duration::from_secs(15);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// To a client that is one too many.
 const REFUSAL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\n\
-    content-type: application/problem+json\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 104\r\n\r\n\
+    content-type: application/problem+json\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 108\r\n\r\n\
     {\"type\":\"about:blank\",\"title\":\"Service Unavailable\",\"status\":503,\
     \"detail\":\"too many connections to the API\"}";
 
