@@ -14,4 +14,5 @@ mod relay;
 mod restart;
 mod scene;
 mod socket_statistics;
+mod top;
 mod window_probe;

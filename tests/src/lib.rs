@@ -26,4 +26,5 @@ pub mod sidecar;
 pub mod sockets;
 pub mod spans;
 pub mod story;
+pub mod terminal;
 pub mod tools;

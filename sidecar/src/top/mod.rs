@@ -17,7 +17,7 @@ mod samples;
 mod state;
 #[cfg(test)]
 mod state_tests;
-mod terminal;
+pub mod terminal;
 mod text;
 mod view;
 

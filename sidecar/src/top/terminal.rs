@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ratatui::crossterm::event::{self, Event};
+use ratatui::crossterm::terminal::is_raw_mode_enabled;
 use ratatui::{DefaultTerminal, Frame};
 use tokio::sync::mpsc;
 
@@ -22,7 +23,7 @@ pub(super) fn is_interactive() -> bool {
 
 /// Raw mode and the alternate screen. Dropping it gives the terminal back, as a panic does (the hook of
 /// [`ratatui::try_init`]).
-pub(super) struct Screen {
+pub struct Screen {
     terminal: Option<DefaultTerminal>,
 }
 
@@ -31,7 +32,7 @@ impl Screen {
     ///
     /// # Errors
     /// If it refuses; it is as before then.
-    pub(super) fn open() -> io::Result<Self> {
+    pub fn open() -> io::Result<Self> {
         // First, so that half an opening is taken back.
         let mut screen = Self { terminal: None };
         screen.terminal = Some(ratatui::try_init()?);
@@ -42,7 +43,7 @@ impl Screen {
     ///
     /// # Errors
     /// If the terminal is gone.
-    pub(super) fn draw(&mut self, picture: impl FnOnce(&mut Frame<'_>)) -> io::Result<()> {
+    pub fn draw(&mut self, picture: impl FnOnce(&mut Frame<'_>)) -> io::Result<()> {
         match &mut self.terminal {
             Some(terminal) => terminal.draw(picture).map(drop),
             None => Ok(()),
@@ -52,8 +53,12 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // What cannot be restored has nobody who looks at it. The terminal shows its cursor again when it is dropped.
-        let _ = ratatui::try_restore();
+        // After a panic its hook has done it. A second time would put the cursor back onto the panic's message.
+        if is_raw_mode_enabled().unwrap_or(true) {
+            // What cannot be restored has nobody who looks at it.
+            let _ = ratatui::try_restore();
+        }
+        // Shows the cursor again.
         self.terminal = None;
     }
 }

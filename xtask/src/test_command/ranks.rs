@@ -246,6 +246,7 @@ fn namespaces(
     installer.program("ip", "iproute2", "makes the network namespaces of the tests")?;
     installer.program("ss", "iproute2", "tells the kernel's numbers that ours are compared with")?;
     installer.program("nft", "nftables", "drops packets in the tests")?;
+    installer.program("tmux", "tmux", "is the terminal in which the live view is tried")?;
     tools::node(workspace, installer)?;
     tools::python(workspace, installer)?;
     let object = build_command::ebpf_object(workspace, options, installer)?;

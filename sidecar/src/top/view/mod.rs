@@ -31,7 +31,7 @@ const DETAIL: u16 = 21;
 /// Draws everything.
 pub(super) fn draw(state: &mut State, palette: Palette, now: Duration, frame: &mut Frame<'_>) {
     let area = frame.area();
-    let beside = area.height >= HEADER + TABLE_LEAST + DETAIL + 1;
+    let beside = area.height > HEADER + TABLE_LEAST + DETAIL;
     // A pane that covers the table needs the room more than what is said about the table.
     let is_short = state.pane != Pane::Table && !beside;
     let header = header::lines(state, palette, now, area, is_short);
