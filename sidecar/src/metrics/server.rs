@@ -21,9 +21,9 @@ use crate::api::MetricsPage;
 /// Path of the page, here and there.
 pub const PATH: &str = "/metrics";
 /// Scrapes at once at most. The next ones wait in the kernel's queue.
-const CONNECTIONS_MAX: usize = 16;
+const CONNECTIONS_MAX: usize = 64;
 /// Whoever sends no request for this long is disconnected.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// No connection lasts longer: a reader that takes the answer byte by byte must not keep others out. Prometheus connects
 /// anew.
 const CONNECTION_LIFETIME: Duration = Duration::from_secs(300);

@@ -21,6 +21,8 @@ use crate::{console, process};
 const BROWSER_TARGET: &str = "browser";
 /// The target of the rank `in-process` that runs other languages' tests; the others run without them.
 const CLIENTS_TARGET: &str = "clients";
+/// The target of the rank `in-process` that has the metrics read by Prometheus and by an OTLP receiver.
+const METRICS_TARGET: &str = "metrics";
 /// The package whose test targets have ranks.
 const TESTS_PACKAGE: &str = "ackbeat-tests";
 /// The API's client in Rust.
@@ -214,15 +216,11 @@ fn in_process(
     for target in targets_of(tests, Rank::InProcess) {
         let mut command = cargo_test(workspace, TESTS_PACKAGE);
         command.args(["--all-features", "--test", target]);
-        if target == CLIENTS_TARGET {
-            let languages =
-                tools::node(workspace, installer).and_then(|()| tools::python(workspace, installer));
-            if let Err(error) = languages {
-                report.could_not_run(format!("{target}: {error:#}"));
-                continue;
-            }
-            command.env("ACKBEAT_TEST_TOOLS", workspace.test_tools_folder());
+        if let Err(error) = tools_of(target, workspace, installer) {
+            report.could_not_run(format!("{target}: {error:#}"));
+            continue;
         }
+        command.env("ACKBEAT_TEST_TOOLS", workspace.test_tools_folder());
         commands.push((target.to_owned(), command));
     }
     for (label, mut command) in commands {
@@ -232,6 +230,21 @@ fn in_process(
         cargo_test::run(&mut command, &label, report)?;
     }
     Ok(())
+}
+
+/// Gets what one target of the rank `in-process` talks to; the others run without it.
+fn tools_of(target: &str, workspace: &Workspace, installer: &Installer) -> Result<()> {
+    match target {
+        CLIENTS_TARGET => {
+            tools::node(workspace, installer)?;
+            tools::python(workspace, installer)
+        }
+        METRICS_TARGET => {
+            tools::prometheus(installer)?;
+            tools::python(workspace, installer)
+        }
+        _ => Ok(()),
+    }
 }
 
 fn namespaces(

@@ -27,6 +27,17 @@ pub(crate) fn browser(installer: &Installer) -> Result<()> {
     Ok(())
 }
 
+/// Makes sure that Prometheus and its tool that checks pages are there.
+///
+/// # Errors
+/// They are missing and may not be installed.
+pub(crate) fn prometheus(installer: &Installer) -> Result<()> {
+    for program in ["promtool", "prometheus"] {
+        installer.program(program, "prometheus", "reads the metrics in the tests")?;
+    }
+    Ok(())
+}
+
 /// Puts the npm packages of `tests/node/package-lock.json` into `<target>/test-tools/node`.
 ///
 /// # Errors

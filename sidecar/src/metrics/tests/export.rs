@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use opentelemetry::{Key, Value};
 use opentelemetry_sdk::error::OTelSdkResult;
-use opentelemetry_sdk::metrics::data::{AggregatedMetrics, MetricData, ResourceMetrics};
+use opentelemetry_sdk::metrics::data::{AggregatedMetrics, MetricData, ResourceMetrics, ScopeMetrics};
 use opentelemetry_sdk::metrics::exporter::PushMetricExporter;
 use opentelemetry_sdk::metrics::{PeriodicReader, SdkMeterProvider, Temporality};
 
@@ -103,7 +103,7 @@ struct Judge(Arc<Mutex<BTreeSet<&'static str>>>);
 
 impl PushMetricExporter for Judge {
     async fn export(&self, collected: &ResourceMetrics) -> OTelSdkResult {
-        for metric in collected.scope_metrics().flat_map(|scope| scope.metrics()) {
+        for metric in collected.scope_metrics().flat_map(ScopeMetrics::metrics) {
             let instrument = INSTRUMENTS.iter().find(|known| known.name == metric.name());
             let instrument = instrument.unwrap_or_else(|| panic!("{} is not in the table", metric.name()));
             assert_eq!((metric.unit(), metric.description()), (instrument.unit, instrument.meaning));

@@ -1,6 +1,7 @@
 //! The metrics: the table, the page and what the code exports are one.
 
 mod export;
+mod outage;
 mod page;
 mod server;
 mod table;

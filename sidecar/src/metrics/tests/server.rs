@@ -70,7 +70,7 @@ async fn whoever_connects_and_says_nothing_keeps_nobody_out_for_long() {
     let pipeline = start(&plan(&[]));
     let address = serving(&pipeline).await;
     let mut silent = Vec::new();
-    for _ in 0..40 {
+    for _ in 0..70 {
         silent.push(TcpStream::connect(address).await.unwrap());
     }
     assert!(ask(address, &get("/metrics", "")).await.starts_with("HTTP/1.1 200"));
