@@ -10,7 +10,8 @@
 pub struct Policy {
     /// Evidence that is at most this old is fresh.
     pub fresh_ms: u64,
-    /// A Pong is in time for this long after its Ping was acknowledged.
+    /// A Pong is in time for this long after its Ping was acknowledged; where the peer asks, its next heartbeat for this long
+    /// after two intervals without anything from it.
     pub pong_budget_ms: u64,
     /// `unreachable` needs this many unanswered retransmission timeouts of the oldest outstanding segment …
     pub unreachable_retransmits: u8,
@@ -21,7 +22,8 @@ pub struct Policy {
     /// On a path that healed within the last minute from three retransmission timeouts, in two spells at least, `unreachable`
     /// and `silent` justify a kill after this at the earliest.
     pub lossy_after_ms: u64,
-    /// `silent` justifies a kill once the oldest answered-by-nothing Ping was acknowledged this long ago.
+    /// `silent` justifies a kill once the oldest answered-by-nothing Ping was acknowledged this long ago, or once a peer that
+    /// asks itself has been called silent for this long.
     pub silent_after_ms: u64,
     /// `stalled` justifies a kill once the peer's application has shown no progress for this long.
     pub stalled_after_ms: u64,

@@ -387,14 +387,15 @@ fn opened() -> impl Strategy<Value = Input> {
 
 fn frame() -> impl Strategy<Value = Input> {
     let kinds = prop::sample::select(vec![FrameKind::Ping, FrameKind::Pong, FrameKind::Close]);
-    (connection(), moment(), direction(), kinds, seq(), seq(), prop::collection::vec(0u8..2, 0..2)).prop_map(
-        |(connection, at, direction, kind, seq_start, seq_end, payload)| {
+    let looks = (prop::sample::select(HeartbeatProfile::ALL.to_vec()), prop::collection::vec(0u8..2, 0..2));
+    (connection(), moment(), direction(), kinds, seq(), seq(), looks).prop_map(
+        |(connection, at, direction, kind, seq_start, seq_end, (profile, payload))| {
             Input::Frame(Frame {
                 connection,
                 at,
                 direction,
                 kind,
-                profile: HeartbeatProfile::Rfc6455,
+                profile,
                 seq_start,
                 seq_end,
                 payload,

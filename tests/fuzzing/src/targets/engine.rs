@@ -71,9 +71,16 @@ impl Heard {
                     ensure!(self.may_probe, "{wanted:?} although no probes may be sent");
                 }
                 Output::Answered(answered) => {
+                    let parts = answered.ping_to_ack_us.zip(answered.ack_to_pong_us);
                     ensure!(
-                        answered.ping_to_ack_us.is_some() == answered.ack_to_pong_us.is_some(),
+                        parts.is_some()
+                            == (answered.ping_to_ack_us.is_some() || answered.ack_to_pong_us.is_some()),
                         "half of an answer: {answered:?}"
+                    );
+                    let sum = parts.map(|(ack, pong)| ack.saturating_add(pong));
+                    ensure!(
+                        sum.is_none_or(|sum| sum.abs_diff(answered.ping_to_pong_us) <= 1),
+                        "the parts make another sum: {answered:?}"
                     );
                 }
                 Output::Closing { connection, .. } => {

@@ -126,14 +126,21 @@ fn frame(draw: &mut Draw<'_>, at: Timestamp) -> Frame {
     );
     let usual = if kind == FrameKind::Ping { Direction::Egress } else { Direction::Ingress };
     let length = if draw.below(8) == 0 { draw.below(126) } else { draw.below(2) };
+    // What an application reports has no position, and may be a minute old.
+    let is_report = draw.below(4) == 0;
+    let at = if is_report { at.minus_ms(u64::from(draw.u16() % 60_000)) } else { at };
     Frame {
         connection: connection(draw),
         at,
         direction: if draw.below(4) == 0 { direction(draw) } else { usual },
         kind,
-        profile: HeartbeatProfile::Rfc6455,
-        seq_start: seq(draw),
-        seq_end: seq(draw),
+        profile: if is_report || draw.is_odd() {
+            HeartbeatProfile::Rfc6455
+        } else {
+            draw.of(HeartbeatProfile::ALL, HeartbeatProfile::Rfc6455)
+        },
+        seq_start: seq(draw).filter(|_| !is_report),
+        seq_end: seq(draw).filter(|_| !is_report),
         payload: draw.take(usize::from(length)).to_vec(),
         close_code: None,
         close_reason: None,
