@@ -16,9 +16,9 @@ use super::super::text::{
 use crate::api::types::{ClosedEvent, Connection, Event};
 
 /// Columns of the left half, where both halves fit.
-const LEFT: usize = 40;
+const LEFT: usize = 42;
 /// Columns from which both halves fit.
-const BOTH: usize = 76;
+const BOTH: usize = 78;
 /// Events of the connection that are shown at most.
 const EVENTS_SHOWN: usize = 50;
 
