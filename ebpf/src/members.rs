@@ -6,7 +6,10 @@
 
 use core::ffi::c_void;
 
-use ackbeat_abi::{ABI_VERSION, MEMBER_COUNT, Member, MemberLocation};
+use ackbeat_abi::{
+    ABI_VERSION, Direction, MEMBER_COUNT, Member, MemberLocation,
+    patterns::{Lengths, PATTERNS_MAX, Pattern, Patterns, WORDS_MAX, Word},
+};
 
 /// Version of the contract that this object was built for. Userspace compares it before loading.
 #[unsafe(no_mangle)]
@@ -34,6 +37,26 @@ static AVAILABLE: u64 = 0;
 static MEMBERS: [MemberLocation; MEMBER_COUNT] =
     [MemberLocation { offset_bytes: 0, width_bytes: 0, shift_bits: 0, size_bits: 0 }; MEMBER_COUNT];
 
+/// What text heartbeats look like. All zeros: data frames are stepped over unread, and the verifier removes the code that
+/// would read them.
+#[unsafe(no_mangle)]
+static HEARTBEAT_PATTERNS: Patterns = Patterns {
+    patterns: [Pattern {
+        start: [0; 2],
+        start_mask: [0; 2],
+        words: 0,
+        directions: 0,
+        opcode: 0,
+        length_min_bytes: 0,
+        length_max_bytes: 0,
+        padding: [0; 3],
+    }; PATTERNS_MAX],
+    words: [Word { value: 0, mask: 0 }; WORDS_MAX],
+    lengths: [[Lengths { min_bytes: 0, max_bytes: 0 }; 2]; 2],
+    count: 0,
+    word_count: 0,
+};
+
 /// A number from `.rodata`. Volatile, because the compiler must not believe the value that stands here.
 #[inline(always)]
 fn constant<T: Copy>(place: &'static T) -> T {
@@ -45,6 +68,45 @@ fn constant<T: Copy>(place: &'static T) -> T {
 #[inline(always)]
 pub(crate) fn watch_all_listeners() -> bool {
     constant(&WATCH_ALL_LISTENERS) != 0
+}
+
+/// Lengths of the text (`binary`: binary) payloads in this direction that a pattern may fit.
+#[inline(always)]
+pub(crate) fn pattern_lengths(direction: Direction, binary: bool) -> Lengths {
+    let lengths = &HEARTBEAT_PATTERNS.lengths[direction as usize][usize::from(binary)];
+    Lengths { min_bytes: constant(&lengths.min_bytes), max_bytes: constant(&lengths.max_bytes) }
+}
+
+/// A pattern, `None` behind the last one.
+///
+/// Member by member: a volatile read of the whole would copy it to the stack, and the verifier does not know the bytes of
+/// a number that was stored there whole.
+#[inline(always)]
+pub(crate) fn pattern(index: usize) -> Option<Pattern> {
+    if index >= PATTERNS_MAX || index >= constant(&HEARTBEAT_PATTERNS.count) as usize {
+        return None;
+    }
+    let pattern = &HEARTBEAT_PATTERNS.patterns[index];
+    Some(Pattern {
+        start: [constant(&pattern.start[0]), constant(&pattern.start[1])],
+        start_mask: [constant(&pattern.start_mask[0]), constant(&pattern.start_mask[1])],
+        words: constant(&pattern.words),
+        directions: constant(&pattern.directions),
+        opcode: constant(&pattern.opcode),
+        length_min_bytes: constant(&pattern.length_min_bytes),
+        length_max_bytes: constant(&pattern.length_max_bytes),
+        padding: [0; 3],
+    })
+}
+
+/// A word of the patterns, `None` behind the last one.
+#[inline(always)]
+pub(crate) fn pattern_word(index: usize) -> Option<Word> {
+    if index >= WORDS_MAX || index >= constant(&HEARTBEAT_PATTERNS.word_count) as usize {
+        return None;
+    }
+    let word = &HEARTBEAT_PATTERNS.words[index];
+    Some(Word { value: constant(&word.value), mask: constant(&word.mask) })
 }
 
 /// Whether `tcp_send_reset` says why.

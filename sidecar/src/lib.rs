@@ -11,6 +11,7 @@ pub mod comparison;
 pub mod config;
 pub mod connections;
 pub mod driver;
+pub mod heartbeat;
 pub mod heartbeat_probe;
 pub mod metrics;
 pub mod probe;

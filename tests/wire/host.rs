@@ -5,17 +5,20 @@ use std::borrow::Cow;
 use ackbeat_abi::{
     CONTROL_PAYLOAD_MAX_BYTES, Counter, Direction, FRAMES_PER_BUFFER_MAX, FlowKey, Frame, HEAD_MAX_BYTES,
     Header, LossReason, Record, RecordKind, Synchronization, UpgradeHead,
+    patterns::{Lengths, Pattern, Patterns, Word},
 };
 use ackbeat_wire::{
-    ControlFrame, Environment, KEPT_BYTES_MAX, KEPT_SEGMENTS_MAX, Outcome, Segment, before, handshake,
+    Environment, KEPT_BYTES_MAX, KEPT_SEGMENTS_MAX, Outcome, ReportedFrame, Segment, before, handshake,
     state::{DirectionState, FlowState},
-    stream,
+    stream, text,
 };
 
 /// One connection, parsed here.
 pub(crate) struct Host {
     pub(crate) flow: FlowState,
     pub(crate) records: Vec<Record>,
+    /// What text heartbeats look like; nothing, as long as nobody says otherwise.
+    pub(crate) patterns: Patterns,
     pub(crate) counters: [u64; ackbeat_abi::COUNTER_COUNT as usize],
     head: Option<(u32, Vec<u8>)>,
     kept: [Option<Kept>; KEPT_SEGMENTS_MAX],
@@ -27,6 +30,7 @@ impl Host {
         Self {
             flow,
             records: Vec::new(),
+            patterns: Patterns::default(),
             counters: [0; _],
             head: None,
             kept: [const { None }; _],
@@ -209,8 +213,37 @@ impl Environment for HostEnvironment<'_> {
         false
     }
 
-    fn control_frame(&mut self, frame: &ControlFrame<'_>) {
-        self.count(Counter::WireControlFrames, 1);
+    fn text_lengths(&mut self, opcode: u8) -> Lengths {
+        self.host.patterns.lengths[usize::from(!self.masked)][usize::from(opcode) - 1]
+    }
+
+    fn pattern(&mut self, index: usize) -> Option<Pattern> {
+        let patterns = &self.host.patterns;
+        (index < patterns.count as usize).then(|| patterns.patterns[index])
+    }
+
+    fn word(&mut self, index: usize) -> Option<Word> {
+        let patterns = &self.host.patterns;
+        (index < patterns.word_count as usize).then(|| patterns.words[index])
+    }
+
+    fn payload_byte(&mut self, state: &DirectionState, position: u32) -> u8 {
+        assert!(position < u32::from(state.payload_bytes), "reads {position} of {}", state.payload_bytes);
+        state.payload[position as usize]
+    }
+
+    fn search_words(&mut self, state: &mut DirectionState) {
+        for _ in 0..CONTROL_PAYLOAD_MAX_BYTES {
+            if !text::search_step(self, state, self.masked) {
+                break;
+            }
+        }
+    }
+
+    fn frame(&mut self, frame: &ReportedFrame<'_>) {
+        if frame.opcode & 0x08 != 0 {
+            self.count(Counter::WireControlFrames, 1);
+        }
         let mut payload = [0; CONTROL_PAYLOAD_MAX_BYTES];
         payload.copy_from_slice(&frame.payload[..CONTROL_PAYLOAD_MAX_BYTES]);
         self.host.records.push(Record::Frame(Frame {

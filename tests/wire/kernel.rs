@@ -2,7 +2,7 @@
 
 use std::{mem::offset_of, path::PathBuf};
 
-use ackbeat_abi::{Counter, FlowKey, Record};
+use ackbeat_abi::{Counter, FlowKey, Record, patterns::Patterns};
 use ackbeat_wire::state::{DirectionState, FlowState, phase};
 use anyhow::{Context, Result, anyhow};
 use aya::{
@@ -39,11 +39,17 @@ fn key_bytes(flow: &FlowKey) -> [u8; KEY_BYTES] {
 }
 
 impl Kernel {
-    /// Loads the wire programs.
+    /// Loads the wire programs; they look for no text heartbeats.
     pub(crate) fn load() -> Result<Self> {
+        Self::load_with(&Patterns::default())
+    }
+
+    /// Loads the wire programs; they look for these text heartbeats.
+    pub(crate) fn load_with(patterns: &Patterns) -> Result<Self> {
         let path = object_path();
         let mut ebpf = EbpfLoader::new()
             .verifier_log_level(VerifierLogLevel::STATS)
+            .override_global("HEARTBEAT_PATTERNS", patterns.to_bytes().as_slice(), true)
             .load_file(&path)
             .with_context(|| format!("BPF object {}: run `cargo xtask build` first", path.display()))?;
         for name in ["wire_ingress", "wire_egress", "wire_ingress_ip", "wire_egress_ip"] {

@@ -6,6 +6,7 @@
 #![expect(clippy::print_stdout, reason = "what a run saw is part of the test's result")]
 
 mod follow;
+mod heartbeats;
 mod kernel;
 mod model;
 mod packet;
@@ -36,6 +37,7 @@ const CALM: Trouble = Trouble {
     // The kernel's test run takes packets of less than a page.
     segment_max: 3_000,
     pause_max_ns: 0,
+    heartbeats: false,
 };
 
 /// Sends a connection's segments through the programs.
@@ -100,7 +102,7 @@ fn ten_thousand_sequences_through_the_loaded_programs() -> Result<()> {
     let mut kernel = Kernel::load()?;
     kernel.watch(PORT)?;
     let in_order = many(&mut kernel, "cut and repeated", 0..5_000, Trouble { repeat: true, ..CALM })?;
-    assert_eq!(in_order.reported, in_order.control_frames, "a frame is missing though all came in order");
+    assert_eq!(in_order.reported, in_order.frames, "a frame is missing though all came in order");
     let reordered =
         many(&mut kernel, "reordered", 5_000..9_000, Trouble { repeat: true, reorder: true, ..CALM })?;
     assert!(reordered.reported > 0);
@@ -114,14 +116,39 @@ fn ten_thousand_sequences_through_the_loaded_programs() -> Result<()> {
     Ok(())
 }
 
+/// The same with text heartbeats in the streams, and lures.
+#[test]
+fn text_heartbeats_through_the_loaded_programs() -> Result<()> {
+    let mut kernel = Kernel::load_with(&heartbeats::patterns())?;
+    for program in ["wire_ingress", "wire_egress"] {
+        println!("{program}: {:?} instructions verified", kernel.verified_instructions(program)?);
+    }
+    kernel.watch(PORT)?;
+    let trouble = Trouble { heartbeats: true, repeat: true, payload_max: 2_000, ..CALM };
+    let in_order = many(&mut kernel, "heartbeats, cut and repeated", 40_000..43_000, trouble)?;
+    assert_eq!(in_order.reported, in_order.frames, "a frame is missing though all came in order");
+    assert!(in_order.heartbeats > 1_000, "{in_order}");
+    let trouble = Trouble { reorder: true, ..trouble };
+    let reordered = many(&mut kernel, "heartbeats, reordered", 43_000..45_000, trouble)?;
+    assert!(reordered.reported > 0);
+    let dropped =
+        Trouble { drop: true, frames_max: 40, pause_max_ns: 9_000_000, payload_max: 500, ..trouble };
+    let dropped = many(&mut kernel, "heartbeats, dropped, with quiet times", 45_000..45_060, dropped)?;
+    assert!(dropped.losses > 0);
+    assert_eq!(kernel.counter(Counter::RecordsDropped)?, 0, "the ring was too small for the test");
+    assert!(kernel.counter(Counter::WireTextFrames)? > kernel.counter(Counter::WireTextMatches)?);
+    Ok(())
+}
+
 /// Two processors work on one direction at the same time: the lock makes them one after the other, in any order.
 #[test]
 fn two_processors_at_once_never_make_a_wrong_frame() -> Result<()> {
-    let mut kernel = Kernel::load()?;
+    let mut kernel = Kernel::load_with(&heartbeats::patterns())?;
     kernel.watch(PORT)?;
     let mut totals = Totals::default();
     for seed in 30_000..30_300 {
-        let mut case = Case::random(seed, Trouble { frames_max: 40, ..CALM });
+        let heartbeats = seed % 2 == 0;
+        let mut case = Case::random(seed, Trouble { frames_max: 40, heartbeats, ..CALM });
         case.in_order = false;
         let mut random = Random::new(seed);
         let packets = Packets::new(&mut random, PORT);
@@ -285,7 +312,7 @@ fn real_sockets_over_a_router() -> Result<()> {
     let trouble = Trouble { frames_max: 30, payload_max: 200_000, segment_max: 65_000, ..CALM };
     let calm = sockets::many(&network, &mut kernel, "no loss", 20_000..20_100, trouble)?;
     // All of them, but for what a processor that was taken away in the middle may cost.
-    assert!(calm.reported * 20 >= calm.control_frames * 19, "nothing was lost on the way: {calm}");
+    assert!(calm.reported * 20 >= calm.frames * 19, "nothing was lost on the way: {calm}");
     run(
         Some(&network.router),
         "nft",
@@ -333,22 +360,49 @@ fn what_a_packet_costs() -> Result<()> {
     large.resize(10 + 0x10_0000, 0);
     let mut small = vec![0x82, 64];
     small.resize(66, 0);
-    for (label, frame) in [("1 MiB frames", large), ("66-byte frames", small)] {
-        let data_frames = kernel.counter(Counter::WireDataFrames)?;
-        let (out_before, in_before) = (kernel.statistics("wire_egress")?, kernel.statistics("wire_ingress")?);
-        sockets::bulk(&network, &mut kernel, &frame, 64 << 20)?;
-        let (out, into) = (kernel.statistics("wire_egress")?, kernel.statistics("wire_ingress")?);
-        let (out_ns, out_runs) = (out.0 - out_before.0, out.1 - out_before.1);
+    let text = |text: &str| [&[0x81, text.len() as u8], text.as_bytes()].concat();
+    let chat = text("42[\"message\",{\"from\":\"alice\",\"text\":\"good morning, how are you?\"}]");
+    let json = text("{\"type\":\"message\",\"from\":\"alice\",\"text\":\"good morning, how are you?\"}");
+    let frames = [("1 MiB frames", large), ("66-byte frames", small), ("chat", chat), ("JSON", json)];
+    for (label, frame) in &frames {
+        print_cost(&network, &mut kernel, label, frame)?;
+    }
+    drop(kernel);
+    let mut kernel = Kernel::load_with(&ackbeat::heartbeat::Selection::auto(None).patterns()?)?;
+    for program in ["wire_ingress", "wire_egress"] {
         println!(
-            "{label}: {out_runs} buffers out of {} bytes in the mean, {} ns each, {:.1} frames each; \
-             {} ACKs in, {} ns each",
-            (64 << 20) / out_runs,
-            out_ns / out_runs,
-            (kernel.counter(Counter::WireDataFrames)? - data_frames) as f64 / out_runs as f64,
-            into.1 - in_before.1,
-            (into.0 - in_before.0) / (into.1 - in_before.1),
+            "{program} with every profile: {:?} instructions verified",
+            kernel.verified_instructions(program)?
         );
     }
+    kernel.watch(PORT)?;
+    network.host.run(|| kernel.attach("host0"))??;
+    for (label, frame) in &frames {
+        print_cost(&network, &mut kernel, &format!("every profile, {label}"), frame)?;
+    }
     assert!(unwatched_ns < 2_000, "{unwatched_ns} ns for a packet that nobody watches");
+    Ok(())
+}
+
+/// Sends 64 MiB of this frame to a client, and prints what each buffer cost.
+fn print_cost(network: &Network, kernel: &mut Kernel, label: &str, frame: &[u8]) -> Result<()> {
+    const BYTES: usize = 64 << 20;
+    let counted = [Counter::WireDataFrames, Counter::WireTextFrames];
+    let before = counted.map(|counter| kernel.counter(counter));
+    let (out_before, in_before) = (kernel.statistics("wire_egress")?, kernel.statistics("wire_ingress")?);
+    sockets::bulk(network, kernel, frame, BYTES)?;
+    let (out, into) = (kernel.statistics("wire_egress")?, kernel.statistics("wire_ingress")?);
+    let (out_ns, out_runs) = (out.0 - out_before.0, out.1 - out_before.1);
+    let [frames_before, collected_before] = before;
+    println!(
+        "{label}: {out_runs} buffers out of {} bytes in the mean, {} ns each, {:.1} frames each, {} payloads collected; \
+         {} ACKs in, {} ns each",
+        BYTES as u64 / out_runs,
+        out_ns / out_runs,
+        (kernel.counter(Counter::WireDataFrames)? - frames_before?) as f64 / out_runs as f64,
+        kernel.counter(Counter::WireTextFrames)? - collected_before?,
+        into.1 - in_before.1,
+        (into.0 - in_before.0) / (into.1 - in_before.1),
+    );
     Ok(())
 }

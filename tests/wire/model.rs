@@ -2,9 +2,9 @@
 
 use ackbeat_abi::{Direction, Record};
 
-use super::random::Random;
+use super::{heartbeats, random::Random};
 
-/// A control frame that was written into a stream.
+/// A frame that was written into a stream and that the parser must report: a control frame, or a text heartbeat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Expected {
     /// Offset of the frame's first byte in its stream.
@@ -17,14 +17,14 @@ pub(crate) struct Expected {
     pub(crate) payload: Vec<u8>,
 }
 
-/// Everything that one end writes, and where its control frames are.
+/// Everything that one end writes, and where its control frames and text heartbeats are.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stream {
     /// Sequence number of the first byte.
     pub(crate) first_seq: u32,
     pub(crate) bytes: Vec<u8>,
-    pub(crate) control: Vec<Expected>,
-    /// Data frames in it.
+    pub(crate) expected: Vec<Expected>,
+    /// Data frames in it that are no text heartbeat.
     pub(crate) data_frames: usize,
     /// Offset of the first frame.
     pub(crate) frames_start: usize,
@@ -64,6 +64,8 @@ pub(crate) struct Case {
     pub(crate) head: Vec<u8>,
     /// The request's head was delivered in order, so it must be reported.
     pub(crate) head_promised: bool,
+    /// The parser looks for [`heartbeats::patterns`].
+    pub(crate) heartbeats: bool,
 }
 
 /// What is done to a connection on its way.
@@ -83,16 +85,38 @@ pub(crate) struct Trouble {
     pub(crate) segment_max: usize,
     /// Longest pause between two segments, in nanoseconds.
     pub(crate) pause_max_ns: u64,
+    /// The parser looks for [`heartbeats::patterns`], and the streams hold what they fit, and lures.
+    pub(crate) heartbeats: bool,
 }
 
-/// Appends one frame.
+/// Appends one frame with a payload that is noise, or looks like frames itself.
 pub(crate) fn push_frame(
     random: &mut Random,
     stream: &mut Stream,
     first: u8,
     payload_length: usize,
     masked: bool,
+    heartbeats: bool,
 ) {
+    let payload = if random.one_in(2) {
+        random.bytes(payload_length)
+    } else {
+        let lure = if masked { [0x8a, 0x80, 1, 2, 3, 4] } else { [0x8a, 0x00, 0x89, 0x00, 0x82, 0x00] };
+        lure.iter().copied().cycle().take(payload_length).collect()
+    };
+    push_frame_of(random, stream, first, payload, masked, heartbeats);
+}
+
+/// Appends one frame whose payload is this, unmasked.
+fn push_frame_of(
+    random: &mut Random,
+    stream: &mut Stream,
+    first: u8,
+    mut payload: Vec<u8>,
+    masked: bool,
+    heartbeats: bool,
+) {
+    let payload_length = payload.len();
     let start = stream.bytes.len();
     stream.starts.push(start);
     stream.bytes.push(first);
@@ -113,16 +137,19 @@ pub(crate) fn push_frame(
         mask.copy_from_slice(&random.bytes(4));
         stream.bytes.extend_from_slice(&mask);
     }
-    // Half of the payloads look like frames themselves.
-    let payload = if random.one_in(2) {
-        random.bytes(payload_length)
-    } else {
-        let lure = if masked { [0x8a, 0x80, 1, 2, 3, 4] } else { [0x8a, 0x00, 0x89, 0x00, 0x82, 0x00] };
-        lure.iter().copied().cycle().take(payload_length).collect()
-    };
+    let direction = if masked { Direction::Ingress } else { Direction::Egress };
+    let heartbeat = heartbeats && heartbeats::is_heartbeat(direction, first, &payload);
+    // RFC 6455 section 5.3. Without masking the key is zeros.
+    payload.iter_mut().zip(mask.iter().cycle()).for_each(|(byte, key)| *byte ^= key);
     stream.bytes.extend_from_slice(&payload);
-    if first & 0x08 != 0 {
-        stream.control.push(Expected { start, end: stream.bytes.len(), opcode: first & 0x0f, mask, payload });
+    if first & 0x08 != 0 || heartbeat {
+        stream.expected.push(Expected {
+            start,
+            end: stream.bytes.len(),
+            opcode: first & 0x0f,
+            mask,
+            payload,
+        });
     } else {
         stream.data_frames += 1;
     }
@@ -135,6 +162,7 @@ pub(crate) fn push_frames(
     count: usize,
     payload_max: usize,
     masked: bool,
+    heartbeats: bool,
 ) {
     let mut open = false;
     stream.frames_start = stream.bytes.len();
@@ -147,7 +175,14 @@ pub(crate) fn push_frames(
                 1 => 125,
                 _ => random.below(126),
             };
-            push_frame(random, stream, 0x80 | opcode, length, masked);
+            push_frame(random, stream, 0x80 | opcode, length, masked, heartbeats);
+            continue;
+        }
+        if heartbeats && !open && random.one_in(2) {
+            let plain = heartbeats::payload(random);
+            let first = heartbeats::first_byte(random, &plain);
+            open = first & 0x80 == 0;
+            push_frame_of(random, stream, first, plain, masked, heartbeats);
             continue;
         }
         let fin = !random.one_in(3);
@@ -165,7 +200,7 @@ pub(crate) fn push_frames(
             _ => random.below(126),
         };
         let first = if fin { 0x80 } else { 0 } | rsv1 | opcode;
-        push_frame(random, stream, first, length.min(payload_max), masked);
+        push_frame(random, stream, first, length.min(payload_max), masked, heartbeats);
     }
 }
 
@@ -293,10 +328,10 @@ impl Case {
         egress.bytes.extend(answer(&mut random));
         let answer_end = egress.bytes.len();
         let frames = random.between(0, trouble.frames_max);
-        push_frames(&mut random, &mut egress, frames, trouble.payload_max, false);
+        push_frames(&mut random, &mut egress, frames, trouble.payload_max, false, trouble.heartbeats);
         let request_end = ingress.bytes.len();
         let frames = random.between(0, trouble.frames_max);
-        push_frames(&mut random, &mut ingress, frames, trouble.payload_max, true);
+        push_frames(&mut random, &mut ingress, frames, trouble.payload_max, true, trouble.heartbeats);
 
         // Both directions from here on, interleaved; the client sends nothing before it has the whole answer.
         let by_frame = random.one_in(2);
@@ -348,6 +383,7 @@ impl Case {
             complete: !trouble.drop,
             head,
             head_promised: true,
+            heartbeats: trouble.heartbeats,
         }
     }
 }
@@ -400,7 +436,10 @@ pub(crate) struct Totals {
     pub(crate) sequences: u64,
     pub(crate) segments: u64,
     pub(crate) bytes: u64,
-    pub(crate) control_frames: u64,
+    /// Control frames and text heartbeats that were written.
+    pub(crate) frames: u64,
+    /// Of them, text heartbeats.
+    pub(crate) heartbeats: u64,
     pub(crate) reported: u64,
     pub(crate) unreported_and_declared: u64,
     pub(crate) losses: u64,
@@ -412,13 +451,14 @@ impl std::fmt::Display for Totals {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             formatter,
-            "{} sequences, {} segments, {} bytes: {} of {} control frames at their exact positions, {} inside a \
+            "{} sequences, {} segments, {} bytes: {} of {} control frames and text heartbeats (these: {}) at their exact positions, {} inside a \
              declared loss, 0 wrong; {} losses in {} directions, {} recoveries",
             self.sequences,
             self.segments,
             self.bytes,
             self.reported,
-            self.control_frames,
+            self.frames,
+            self.heartbeats,
             self.unreported_and_declared,
             self.losses,
             self.directions_lost,
@@ -462,7 +502,7 @@ fn judge_direction(
     let stream = case.stream(direction);
     // Offsets, so that sequence numbers need not be compared with wrap: no stream here is 2^31 bytes long.
     let offset = |seq: u32| seq.wrapping_sub(stream.first_seq) as usize;
-    let mut reported = vec![false; stream.control.len()];
+    let mut reported = vec![false; stream.expected.len()];
     // Ranges in which nothing is promised: from a loss to the recovery after it.
     let mut lost: Vec<(usize, usize)> = vec![(0, usize::MAX)];
     let mut synchronized = false;
@@ -502,7 +542,7 @@ fn judge_direction(
             }
             Record::Frame(frame) if frame.direction == direction.number() => {
                 let (start, end) = (offset(frame.seq_start), offset(frame.seq_end));
-                let found = stream.control.iter().position(|expected| {
+                let found = stream.expected.iter().position(|expected| {
                     expected.start == start
                         && expected.end == end
                         && expected.opcode == frame.opcode
@@ -531,8 +571,9 @@ fn judge_direction(
     if lost.len() > 1 {
         totals.directions_lost += 1;
     }
-    for (expected, reported) in stream.control.iter().zip(&reported) {
-        totals.control_frames += 1;
+    for (expected, reported) in stream.expected.iter().zip(&reported) {
+        totals.frames += 1;
+        totals.heartbeats += u64::from(expected.opcode & 0x08 == 0);
         if *reported {
             totals.reported += 1;
             continue;

@@ -5,6 +5,7 @@
 )]
 #![expect(clippy::print_stdout, reason = "what a run saw is part of the test's result")]
 
+mod heartbeats;
 mod host;
 mod model;
 mod random;
@@ -22,6 +23,9 @@ fn cases(default: u64) -> u64 {
 
 fn run(case: &Case) -> Host {
     let mut host = Host::new(FlowState::OPENED);
+    if case.heartbeats {
+        host.patterns = heartbeats::patterns();
+    }
     for delivery in &case.deliveries {
         let (stream, other) = match delivery.direction {
             Direction::Ingress => (&case.ingress, &case.egress),
@@ -60,19 +64,41 @@ const CALM: Trouble = Trouble {
     payload_max: 70_000,
     segment_max: 65_000,
     pause_max_ns: 20_000_000,
+    heartbeats: false,
 };
+
+const HEARTBEATS: Trouble =
+    Trouble { heartbeats: true, repeat: true, payload_max: 3_000, segment_max: 9_000, ..CALM };
 
 #[test]
 fn every_control_frame_is_found_wherever_the_stream_is_cut() {
     let totals = many("cut", 1_000, CALM);
-    assert_eq!(totals.reported, totals.control_frames);
+    assert_eq!(totals.reported, totals.frames);
     assert_eq!(totals.losses, 0);
+}
+
+#[test]
+fn text_heartbeats_are_found_and_lures_are_not() {
+    let totals = many("heartbeats, cut", 1_000, HEARTBEATS);
+    assert_eq!(totals.reported, totals.frames);
+    assert_eq!(totals.losses, 0);
+    assert!(totals.heartbeats > 1_000);
+}
+
+#[test]
+fn text_heartbeats_that_are_reordered_and_lost_never_make_a_wrong_frame() {
+    let trouble = Trouble { reorder: true, ..HEARTBEATS };
+    let totals = many("heartbeats, reordered", 1_000, trouble);
+    assert!(totals.reported > 0);
+    let totals = many("heartbeats, dropped", 1_000, Trouble { drop: true, frames_max: 80, ..trouble });
+    assert!(totals.losses > 0);
+    assert!(totals.recoveries > 0, "the parser never found a safe point again");
 }
 
 #[test]
 fn repetitions_and_overlaps_change_nothing() {
     let totals = many("repeated", 1_000, Trouble { repeat: true, ..CALM });
-    assert_eq!(totals.reported, totals.control_frames);
+    assert_eq!(totals.reported, totals.frames);
     assert_eq!(totals.losses, 0);
 }
 

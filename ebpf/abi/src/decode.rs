@@ -64,7 +64,7 @@ pub enum Record {
     Lifecycle(Lifecycle),
     /// A reset.
     Reset(Reset),
-    /// A control frame.
+    /// A control frame, or a data frame that a pattern fits.
     Frame(Frame),
     /// The wire parser found or lost its place.
     Synchronization(Synchronization),
@@ -235,7 +235,11 @@ impl Record {
                     padding: reader.array(),
                 };
                 bounded("direction", record.direction.into(), 1)?;
-                bounded("opcode", record.opcode.into(), 15)?;
+                let opcode = record.opcode;
+                // Text, binary, Close, Ping, Pong (RFC 6455 section 11.8).
+                if !matches!(opcode, 1 | 2 | 8..=10) {
+                    return Err(DecodeError::WrongValue { kind, member: "opcode", value: opcode.into() });
+                }
                 bounded("payload_bytes", record.payload_bytes.into(), CONTROL_PAYLOAD_MAX_BYTES as u64)?;
                 Self::Frame(record)
             }

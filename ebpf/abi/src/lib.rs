@@ -10,13 +10,14 @@
 mod decode;
 mod member;
 mod names;
+pub mod patterns;
 
 pub use decode::{DecodeError, Record, decode_snapshots};
 pub use member::{MEMBER_COUNT, Member, MemberLocation};
 pub use names::*;
 
 /// Version of this contract. Userspace refuses an object that carries another one.
-pub const ABI_VERSION: u32 = 2;
+pub const ABI_VERSION: u32 = 3;
 
 /// Longest payload of a control frame, in bytes (RFC 6455 section 5.5).
 pub const CONTROL_PAYLOAD_MAX_BYTES: usize = 125;
@@ -194,7 +195,7 @@ pub struct Reset {
     pub flow: FlowKey,
 }
 
-/// One whole control frame, at its exact position in the stream.
+/// One whole control frame, or a data frame that one of the [`patterns`] fits, at its exact position in the stream.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
@@ -210,7 +211,7 @@ pub struct Frame {
     pub mask: [u8; 4],
     /// A [`Direction`] as a number.
     pub direction: u8,
-    /// Opcode: 8 Close, 9 Ping, 10 Pong (RFC 6455 section 11.8).
+    /// Opcode: 8 Close, 9 Ping, 10 Pong; 1 text, 2 binary (RFC 6455 section 11.8).
     pub opcode: u8,
     /// 1 if the payload is masked.
     pub masked: u8,

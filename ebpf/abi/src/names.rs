@@ -89,7 +89,7 @@ numbered! {
         FlowsRejected = 2,
         /// Buffers that the wire parser looked at.
         WireBuffers = 3,
-        /// Data frames that the wire parser stepped over.
+        /// Data frames that the wire parser stepped over, or that no pattern fits.
         WireDataFrames = 4,
         /// Control frames that the wire parser reported.
         WireControlFrames = 5,
@@ -107,10 +107,14 @@ numbered! {
         Transitions = 11,
         /// Retransmitted segments in this network namespace.
         Retransmits = 12,
+        /// Short data frames whose payload was compared with the patterns of text heartbeats.
+        WireTextFrames = 13,
+        /// Of them, those that a pattern fits: they were reported, where the position was certain.
+        WireTextMatches = 14,
     }
 }
 
 /// Number of [`Counter`]s.
-pub const COUNTER_COUNT: u32 = 13;
+pub const COUNTER_COUNT: u32 = 15;
 
 const _: () = assert!(Counter::ALL.len() == COUNTER_COUNT as usize);

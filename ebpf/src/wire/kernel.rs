@@ -5,11 +5,12 @@ use core::ffi::c_void;
 use ackbeat_abi::{
     CONTROL_PAYLOAD_MAX_BYTES, Counter, Direction, FRAMES_PER_BUFFER_MAX, Frame, HEAD_MAX_BYTES, Header,
     LossReason, RecordKind, Synchronization,
+    patterns::{Lengths, Pattern, Word},
 };
 use ackbeat_wire::{
-    ControlFrame, Environment, Segment, handshake,
+    Environment, ReportedFrame, Segment, frame, handshake,
     state::{DirectionState, HEADER_ROOM_BYTES, PAYLOAD_ROOM_BYTES},
-    stream,
+    stream, text,
 };
 use aya_ebpf::{
     bindings::__sk_buff,
@@ -18,7 +19,10 @@ use aya_ebpf::{
 };
 
 use super::{heads, kept, packet::Packet};
-use crate::maps::{COUNTERS, add, reserve};
+use crate::{
+    maps::{COUNTERS, add, reserve},
+    members,
+};
 
 /// One segment in the kernel. Each direction has its own copy of the loops: what a client masks, and what is kept behind
 /// a hole, is then no case that the verifier must look at for both.
@@ -29,6 +33,8 @@ pub(super) struct Kernel<const FROM_PEER: bool> {
 }
 
 impl<const FROM_PEER: bool> Kernel<FROM_PEER> {
+    const DIRECTION: Direction = if FROM_PEER { Direction::Ingress } else { Direction::Egress };
+
     #[inline(always)]
     pub(super) fn new(context: &TcContext, packet: *mut Packet) -> Self {
         Self { skb: context.skb.skb, packet }
@@ -92,6 +98,13 @@ unsafe extern "C" fn frame_callback<const FROM_PEER: bool>(_index: u64, context:
     let looping = context.cast::<Looping<FROM_PEER>>();
     // SAFETY: `context` is what `walk_frames` gave; nobody else uses it while the loop runs.
     let go_on = unsafe { stream::go_on(&mut (*looping).kernel, &mut *(*looping).state, FROM_PEER) };
+    i64::from(!go_on)
+}
+
+unsafe extern "C" fn search_callback<const FROM_PEER: bool>(_index: u64, context: *mut c_void) -> i64 {
+    let looping = context.cast::<Looping<FROM_PEER>>();
+    // SAFETY: `context` is what `search_words` gave; nobody else uses it while the loop runs.
+    let go_on = unsafe { text::search_step(&mut (*looping).kernel, &mut *(*looping).state, FROM_PEER) };
     i64::from(!go_on)
 }
 
@@ -198,8 +211,51 @@ impl<const FROM_PEER: bool> Environment for Kernel<FROM_PEER> {
     }
 
     #[inline(always)]
-    fn control_frame(&mut self, frame: &ControlFrame<'_>) {
-        self.count(Counter::WireControlFrames, 1);
+    fn text_lengths(&mut self, opcode: u8) -> Lengths {
+        // Two known places and not one that depends on the opcode: of that the verifier would know nothing.
+        if opcode == frame::TEXT {
+            members::pattern_lengths(Self::DIRECTION, false)
+        } else {
+            members::pattern_lengths(Self::DIRECTION, true)
+        }
+    }
+
+    #[inline(always)]
+    fn pattern(&mut self, index: usize) -> Option<Pattern> {
+        members::pattern(index)
+    }
+
+    #[inline(always)]
+    fn word(&mut self, index: usize) -> Option<Word> {
+        members::pattern_word(index)
+    }
+
+    #[inline(always)]
+    fn payload_byte(&mut self, state: &DirectionState, position: u32) -> u8 {
+        let position = masked::<{ PAYLOAD_ROOM_BYTES as u32 / 2 - 1 }>(position);
+        // SAFETY: the place is bounded by the mask.
+        unsafe { *state.payload.as_ptr().add(position as usize) }
+    }
+
+    #[inline(always)]
+    fn search_words(&mut self, state: &mut DirectionState) {
+        let mut looping = Looping { kernel: Self { skb: self.skb, packet: self.packet }, state };
+        // SAFETY: as in `walk_frames`.
+        unsafe {
+            bpf_loop(
+                CONTROL_PAYLOAD_MAX_BYTES as u32,
+                search_callback::<FROM_PEER> as *mut c_void,
+                (&raw mut looping).cast(),
+                0,
+            );
+        }
+    }
+
+    #[inline(always)]
+    fn frame(&mut self, frame: &ReportedFrame<'_>) {
+        if frame.opcode & frame::CONTROL != 0 {
+            self.count(Counter::WireControlFrames, 1);
+        }
         let Some(mut entry) = reserve::<Frame>() else { return };
         let record = entry.as_mut_ptr();
         // SAFETY: the ring gave room for one record, and every member of it is written.

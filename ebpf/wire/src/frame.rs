@@ -18,11 +18,12 @@ pub const PONG: u8 = 10;
 const FIN: u8 = 0x80;
 const RSV1: u8 = 0x40;
 const RSV2_RSV3: u8 = 0x30;
-const OPCODE: u8 = 0x0f;
 const MASK: u8 = 0x80;
 const LENGTH: u8 = 0x7f;
 /// A control frame's opcode has this bit.
-const CONTROL: u8 = 0x08;
+pub const CONTROL: u8 = 0x08;
+/// Bits of a frame's first byte that are its opcode.
+pub const OPCODE: u8 = 0x0f;
 
 /// A frame header that is whole and valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +38,8 @@ pub struct FrameHeader {
     pub control: bool,
     /// The last frame of its message.
     pub fin: bool,
+    /// RSV1 is set: its message is compressed (RFC 7692 section 6).
+    pub compressed: bool,
 }
 
 /// What the first bytes of a frame are.
@@ -115,7 +118,14 @@ pub fn decode(bytes: &[u8; HEADER_ROOM_BYTES], held_bytes: u32, masked: bool) ->
     if held_bytes < header_bytes {
         return Decoded::Incomplete;
     }
-    Decoded::Whole(FrameHeader { header_bytes, payload_bytes, opcode, control, fin })
+    Decoded::Whole(FrameHeader {
+        header_bytes,
+        payload_bytes,
+        opcode,
+        control,
+        fin,
+        compressed: first & RSV1 != 0,
+    })
 }
 
 /// Whether a data frame may follow, and what may follow it (RFC 6455 section 5.4): the new [`message`] state, or

@@ -1,12 +1,13 @@
 //! The WebSocket stream parser (RFC 6455), pure.
 //!
-//! The same code runs in the kernel program and in the tests: state plus bytes in, control frames and losses out. No
+//! The same code runs in the kernel program and in the tests: state plus bytes in, heartbeats, Close frames and losses out. No
 //! allocation, no clock, no IO. What differs between the two (how bytes are read, how a loop is bounded, where
 //! records go) is the trait [`Environment`].
 //!
 //! - [`frame`]: one frame header.
 //! - [`handshake`]: the HTTP part before the frames.
 //! - [`stream`]: segments to frames, holes, safe points.
+//! - [`text`]: data frames that are text heartbeats.
 //! - [`state`]: what is remembered between two segments.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
@@ -15,8 +16,12 @@ pub mod frame;
 pub mod handshake;
 pub mod state;
 pub mod stream;
+pub mod text;
 
-use ackbeat_abi::{Counter, Direction, LossReason};
+use ackbeat_abi::{
+    Counter, Direction, LossReason,
+    patterns::{Lengths, Pattern, Word},
+};
 use state::{DirectionState, PAYLOAD_ROOM_BYTES};
 
 /// `left` comes before `right`; sequence numbers wrap (RFC 9293 section 3.4).
@@ -56,7 +61,7 @@ pub struct Walk {
     pub position: u32,
     /// Bytes in the payload.
     pub length_bytes: u32,
-    /// Data frames stepped over.
+    /// Data frames stepped over, or that no pattern fits.
     pub data_frames: u32,
     /// How it ended: a number of [`Outcome`].
     pub outcome: u32,
@@ -97,14 +102,14 @@ pub const KEPT_SEGMENTS_MAX: usize = 8;
 /// Bytes that are kept of each. What lies behind must be payload of a data frame, or the position is lost.
 pub const KEPT_BYTES_MAX: usize = 512;
 
-/// A control frame.
+/// A control frame, or a data frame that a pattern fits.
 #[derive(Clone, Copy, Debug)]
-pub struct ControlFrame<'a> {
+pub struct ReportedFrame<'a> {
     /// Sequence number of the frame's first byte.
     pub seq_start: u32,
     /// Sequence number after its last byte.
     pub seq_end: u32,
-    /// Opcode: 8, 9 or 10.
+    /// Opcode: 8, 9 or 10; 1 or 2.
     pub opcode: u8,
     /// Masking key, if the direction has one.
     pub mask: [u8; 4],
@@ -148,8 +153,24 @@ pub trait Environment {
     /// sets `state.walk` to it. Gives places of segments that end before back. Returns whether there was one.
     fn next_kept(&mut self, state: &mut DirectionState) -> bool;
 
-    /// A whole control frame at its exact position.
-    fn control_frame(&mut self, frame: &ControlFrame<'_>);
+    /// Which payloads of this opcode (text, binary) are worth collecting in this direction.
+    fn text_lengths(&mut self, opcode: u8) -> Lengths;
+
+    /// A pattern, below [`ackbeat_abi::patterns::PATTERNS_MAX`]. `None` behind the
+    /// last one.
+    fn pattern(&mut self, index: usize) -> Option<Pattern>;
+
+    /// A word of the patterns, below [`ackbeat_abi::patterns::WORDS_MAX`]. `None` behind the last one.
+    fn word(&mut self, index: usize) -> Option<Word>;
+
+    /// The byte of `state.payload` at `position`, which is below half of its room.
+    fn payload_byte(&mut self, state: &DirectionState, position: u32) -> u8;
+
+    /// Runs [`text::search_step`] until it says stop, at most [`ackbeat_abi::CONTROL_PAYLOAD_MAX_BYTES`] times.
+    fn search_words(&mut self, state: &mut DirectionState);
+
+    /// A whole frame at its exact position: a control frame, or a data frame that a pattern fits.
+    fn frame(&mut self, frame: &ReportedFrame<'_>);
 
     /// The parser now follows this direction of the stream from `seq` on (`reason` is `None`), or no longer.
     fn synchronization(&mut self, direction: Direction, seq: u32, reason: Option<LossReason>);

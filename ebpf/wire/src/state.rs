@@ -2,14 +2,14 @@
 
 use ackbeat_abi::CONTROL_PAYLOAD_MAX_BYTES;
 
-use crate::Walk;
+use crate::{Walk, text::Search};
 
 /// Longest frame header, in bytes: 2, an 8-byte length, a 4-byte masking key (RFC 6455 section 5.2).
 pub const HEADER_MAX_BYTES: usize = 14;
 /// Room for a header that is split over buffers. More than [`HEADER_MAX_BYTES`]: the kernel's verifier adds the
 /// largest offset (15) to the largest length (15) and wants room for the sum.
 pub const HEADER_ROOM_BYTES: usize = 32;
-/// Room for the payload of a control frame that is split over buffers, for the same reason: 127 + 127.
+/// Room for the payload of a collected frame that is split over buffers, for the same reason: 127 + 127.
 pub const PAYLOAD_ROOM_BYTES: usize = 256;
 
 const _: () = assert!(CONTROL_PAYLOAD_MAX_BYTES <= 127);
@@ -66,9 +66,9 @@ pub struct DirectionState {
     pub header_bytes: u8,
     /// Bytes of `payload` that are filled.
     pub payload_bytes: u8,
-    /// Length of the control frame's payload that is being collected; meaningful while `collecting` is 1.
+    /// Length of the payload that is being collected; meaningful while `collecting` is 1.
     pub payload_length_bytes: u8,
-    /// 1 while the payload of a control frame is being collected.
+    /// 1 while the payload of a control frame, or of a data frame that may be a heartbeat, is being collected.
     pub collecting: u8,
     /// One of [`message`].
     pub message: u8,
@@ -99,9 +99,11 @@ pub struct DirectionState {
     /// Where the parser is in the segment at hand. Meaningless between segments; it is here because what the kernel's
     /// verifier reads from a map has no history, and so gives it no more cases to tell apart.
     pub walk: Walk,
-    /// A frame header that is split over buffers.
+    /// The search for words in a collected payload.
+    pub search: Search,
+    /// The header of the frame at hand: it may be split over buffers, and is needed until the payload is collected.
     pub header: [u8; HEADER_ROOM_BYTES],
-    /// The payload of a control frame.
+    /// The payload of the frame that is being collected.
     pub payload: [u8; PAYLOAD_ROOM_BYTES],
 }
 
@@ -139,6 +141,7 @@ impl DirectionState {
         contended: 0,
         padding: [0; 6],
         walk: Walk { position: 0, length_bytes: 0, data_frames: 0, outcome: 0, from_kept: 0, kept_end: 0 },
+        search: Search { window: 0, found: 0, position: 0 },
         header: [0; HEADER_ROOM_BYTES],
         payload: [0; PAYLOAD_ROOM_BYTES],
     };
@@ -173,6 +176,6 @@ impl FlowState {
 }
 
 const _: () = {
-    assert!(size_of::<DirectionState>() == 24 + 8 + 24 + 24 + HEADER_ROOM_BYTES + PAYLOAD_ROOM_BYTES);
+    assert!(size_of::<DirectionState>() == 24 + 8 + 24 + 24 + 16 + HEADER_ROOM_BYTES + PAYLOAD_ROOM_BYTES);
     assert!(size_of::<FlowState>() == 16 + 2 * size_of::<DirectionState>());
 };

@@ -22,10 +22,11 @@
 use ackbeat_abi::{Counter, Direction, LossReason};
 
 use crate::{
-    ControlFrame, Environment, Outcome, Segment, before,
-    frame::{Decoded, decode, next_message},
+    Environment, Outcome, ReportedFrame, Segment, before,
+    frame::{CONTROL, Decoded, OPCODE, decode, next_message},
     handshake,
     state::{DirectionState, FlowState, HEADER_ROOM_BYTES, message, phase},
+    text,
 };
 
 /// Independent alignments after which a guessed position is believed.
@@ -37,7 +38,7 @@ pub const QUIET_NS: u64 = 5_000_000;
 /// one that misread a length would otherwise wait for ever. A guess without any is given up at once.
 pub const UNALIGNED_MAX: u8 = 3;
 
-/// The bytes of a masking key in a control frame's header.
+/// The bytes of a masking key in the header of a frame that is collected.
 const MASK_OFFSET: usize = 2;
 
 /// Looks at the payload of one TCP segment.
@@ -150,7 +151,7 @@ fn frames<E: Environment>(
     }
     if before(state.expected_seq, segment.seq) {
         let gap = segment.seq.wrapping_sub(state.expected_seq);
-        // While payload is skipped no header and no control frame is being collected.
+        // While payload is skipped no header and no payload is being collected.
         let payload_only = state.phase == phase::FRAMES && u64::from(gap) <= state.skip_bytes;
         if !payload_only {
             if state.phase == phase::FRAMES && environment.keep_segment(&mut state.kept, segment) {
@@ -183,7 +184,8 @@ fn frames<E: Environment>(
     state.walk.position = position;
     state.walk.length_bytes = segment.length_bytes;
     walk(environment, state, direction, segment);
-    // No data frame in it, and the last frame began with the segment: it is one control frame, and nothing else.
+    // No data frame in it, and the last frame began with the segment: it is one control frame or text heartbeat, and
+    // nothing else.
     let alone = state.walk.data_frames == 0 && state.frame_seq == segment.seq && at_header(state);
     if may_align && alone && state.phase == phase::TENTATIVE {
         state.alignments += 1;
@@ -334,9 +336,11 @@ pub fn step<E: Environment>(environment: &mut E, state: &mut DirectionState, mas
                 return false;
             };
             state.message = next;
-            state.skip_bytes = header.payload_bytes;
-            state.walk.data_frames += 1;
-            return true;
+            if !text::is_candidate(environment, &header) {
+                state.skip_bytes = header.payload_bytes;
+                state.walk.data_frames += 1;
+                return true;
+            }
         }
         state.collecting = 1;
         state.payload_bytes = 0;
@@ -356,13 +360,17 @@ pub fn step<E: Environment>(environment: &mut E, state: &mut DirectionState, mas
         return false;
     }
     state.collecting = 0;
+    if state.header[0] & CONTROL == 0 && !text::fits(environment, state, masked) {
+        state.walk.data_frames += 1;
+        return true;
+    }
     if state.phase == phase::FRAMES {
-        environment.control_frame(&control_frame(state));
+        environment.frame(&reported_frame(state));
     }
     true
 }
 
-/// Zeros where the payload of a control frame goes.
+/// Zeros where the payload of a collected frame goes.
 #[inline(always)]
 fn clear(state: &mut DirectionState) {
     if let Some(room) = state.payload.first_chunk_mut::<128>() {
@@ -370,14 +378,14 @@ fn clear(state: &mut DirectionState) {
     }
 }
 
-/// The control frame that was collected.
+/// The frame that was collected.
 #[inline(always)]
-fn control_frame(state: &DirectionState) -> ControlFrame<'_> {
+fn reported_frame(state: &DirectionState) -> ReportedFrame<'_> {
     let header: &[u8; HEADER_ROOM_BYTES] = &state.header;
-    ControlFrame {
+    ReportedFrame {
         seq_start: state.frame_seq,
         seq_end: state.expected_seq,
-        opcode: header[0] & 0x0f,
+        opcode: header[0] & OPCODE,
         mask: [
             header[MASK_OFFSET],
             header[MASK_OFFSET + 1],

@@ -51,6 +51,14 @@ pub struct SourceCounters {
     pub flows_rejected: u64,
     /// Control frames that the wire parser reported.
     pub wire_control_frames: u64,
+    /// Short data frames that the wire parser compared with the patterns of text heartbeats.
+    pub wire_text_frames: u64,
+    /// Of them, those that a pattern fits.
+    pub wire_text_matches: u64,
+    /// Data frames that the wire parser handed over.
+    pub text_frames_seen: u64,
+    /// Of them, those that are no heartbeat, or one that is not proven yet.
+    pub text_frames_refused: u64,
     /// Times that the wire parser lost its place.
     pub wire_losses: u64,
     /// Times that it found it again.

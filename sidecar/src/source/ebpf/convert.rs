@@ -10,12 +10,15 @@ use ackbeat_liveness::{
 };
 
 use super::{clock::JiffiesClock, upgrade};
+use crate::heartbeat::DataFrame;
 
 /// What one record means.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Meaning {
     /// For the engine, in this order.
     Inputs(Vec<Input>),
+    /// A data frame that may be a text heartbeat.
+    Data(DataFrame),
     /// Something began to listen.
     Listening {
         /// The port.
@@ -34,8 +37,8 @@ pub enum Rejection {
     /// A TCP state that is not in `include/net/tcp_states.h`.
     #[error("{0} is no TCP state")]
     UnknownState(u8),
-    /// An opcode that is not one of a control frame (RFC 6455 section 11.8).
-    #[error("{0} is no opcode of a control frame")]
+    /// An opcode that is not one of a control frame, text or binary (RFC 6455 section 11.8).
+    #[error("{0} is no opcode of a control frame, text or binary")]
     UnknownOpcode(u8),
     /// The record does not say which connection it is about.
     #[error("the record has no socket cookie")]
@@ -56,6 +59,9 @@ pub fn record(clock: JiffiesClock, record: &Record) -> Result<Meaning, Rejection
             answers_segment: found.answers_segment != 0,
             reason: (found.has_reason != 0).then_some(found.reason),
         }),
+        Record::Frame(found) if matches!(found.opcode, TEXT | BINARY) => {
+            return Ok(Meaning::Data(data_frame(found)?));
+        }
         Record::Frame(found) => Input::Frame(frame(found)?),
         Record::Synchronization(found) => Input::Synchronization(Synchronization {
             connection: connection(found.header.cookie)?,
@@ -267,13 +273,13 @@ fn tcp_state(number: u8) -> Result<TcpState, Rejection> {
     })
 }
 
-fn frame(found: &abi::Frame) -> Result<Frame, Rejection> {
-    let kind = match found.opcode {
-        8 => FrameKind::Close,
-        9 => FrameKind::Ping,
-        10 => FrameKind::Pong,
-        other => return Err(Rejection::UnknownOpcode(other)),
-    };
+/// Opcode of a text frame (RFC 6455 section 11.8).
+const TEXT: u8 = 1;
+/// Opcode of a binary frame.
+const BINARY: u8 = 2;
+
+/// The payload, unmasked.
+fn payload(found: &abi::Frame) -> Vec<u8> {
     let mut payload =
         found.payload.get(..usize::from(found.payload_bytes)).unwrap_or(&found.payload).to_vec();
     if found.masked != 0 {
@@ -282,6 +288,30 @@ fn frame(found: &abi::Frame) -> Result<Frame, Rejection> {
             *byte ^= key;
         }
     }
+    payload
+}
+
+fn data_frame(found: &abi::Frame) -> Result<DataFrame, Rejection> {
+    Ok(DataFrame {
+        connection: connection(found.header.cookie)?,
+        at: Timestamp::from_ns(found.header.time_ns),
+        direction: direction(found.direction),
+        local_port: found.flow.local_port,
+        binary: found.opcode == BINARY,
+        seq_start: Seq(found.seq_start),
+        seq_end: Seq(found.seq_end),
+        payload: payload(found),
+    })
+}
+
+fn frame(found: &abi::Frame) -> Result<Frame, Rejection> {
+    let kind = match found.opcode {
+        8 => FrameKind::Close,
+        9 => FrameKind::Ping,
+        10 => FrameKind::Pong,
+        other => return Err(Rejection::UnknownOpcode(other)),
+    };
+    let mut payload = payload(found);
     let (mut close_code, mut close_reason) = (None, None);
     if kind == FrameKind::Close {
         // RFC 6455 section 5.5.1: a body begins with a 2-byte code in network order; the reason is UTF-8 behind it.

@@ -55,6 +55,10 @@ fn transition(old_state: u8, new_state: u8, flags: u8, sk_err: u32) -> abi::Life
 }
 
 fn close_frame(payload: &[u8], mask: Option<[u8; 4]>) -> Frame {
+    frame(&wire_frame(8, payload, mask)).unwrap()
+}
+
+fn wire_frame(opcode: u8, payload: &[u8], mask: Option<[u8; 4]>) -> abi::Frame {
     let mut found = abi::Frame {
         header: abi::Header { cookie: 9, ..abi::Header::default() },
         flow: taken().flow,
@@ -62,7 +66,7 @@ fn close_frame(payload: &[u8], mask: Option<[u8; 4]>) -> Frame {
         seq_end: 2,
         mask: mask.unwrap_or_default(),
         direction: 1,
-        opcode: 8,
+        opcode,
         masked: u8::from(mask.is_some()),
         payload_bytes: u8::try_from(payload.len()).unwrap(),
         payload: [0; abi::CONTROL_PAYLOAD_MAX_BYTES],
@@ -71,7 +75,7 @@ fn close_frame(payload: &[u8], mask: Option<[u8; 4]>) -> Frame {
     for (index, byte) in payload.iter().enumerate() {
         found.payload[index] = byte ^ found.mask[index % 4];
     }
-    frame(&found).unwrap()
+    found
 }
 
 #[test]
@@ -172,6 +176,18 @@ fn a_close_frame_gives_code_and_reason() {
     assert_eq!((code_only.close_code, code_only.close_reason), (Some(1000), None));
     let broken = close_frame(b"\x03\xe8\xff", None);
     assert_eq!(broken.close_reason.as_deref(), Some("\u{fffd}"));
+}
+
+#[test]
+fn a_data_frame_is_unmasked_and_left_to_the_profiles() {
+    for (opcode, mask) in [(1, Some([1, 2, 3, 4])), (2, None)] {
+        let meaning = record(clock(), &Record::Frame(wire_frame(opcode, b"hello", mask))).unwrap();
+        let Meaning::Data(found) = meaning else { panic!("{meaning:?}") };
+        assert_eq!((found.payload.as_slice(), found.binary), (b"hello".as_slice(), opcode == 2));
+        assert_eq!((found.local_port, found.connection, found.seq_end), (8080, ConnectionId(9), Seq(2)));
+    }
+    let refused = record(clock(), &Record::Frame(wire_frame(3, b"", None)));
+    assert_eq!(refused, Err(Rejection::UnknownOpcode(3)));
 }
 
 #[test]

@@ -19,6 +19,7 @@ use super::{
     kernel_types::KernelTypes,
     object::names,
 };
+use crate::heartbeat::Selection;
 use crate::source::Ports;
 
 /// How the kernel programs are set up.
@@ -28,6 +29,8 @@ pub struct EbpfOptions {
     pub ports: Ports,
     /// Local ports that ackbeat itself listens on: nobody's connections.
     pub own_ports: Vec<u16>,
+    /// Which text heartbeats are looked for.
+    pub heartbeats: Selection,
     /// Size of the ring buffer in bytes; rounded up to a power of two pages.
     pub ring_bytes: u32,
     /// Connections that can be tracked at once. Memory is taken as they come.
@@ -39,7 +42,13 @@ impl EbpfOptions {
     /// peer can make.
     #[must_use]
     pub const fn new(ports: Ports) -> Self {
-        Self { ports, own_ports: Vec::new(), ring_bytes: 4 << 20, flows_max: 65_536 }
+        Self {
+            ports,
+            own_ports: Vec::new(),
+            heartbeats: Selection::off(),
+            ring_bytes: 4 << 20,
+            flows_max: 65_536,
+        }
     }
 }
 
@@ -139,6 +148,13 @@ pub(super) fn prepare(
         })
         .flat_map(u32::to_ne_bytes)
         .collect();
+    let patterns = options.heartbeats.patterns().map_err(|error| LoadError::Preparation {
+        step: "writing the patterns of text heartbeats",
+        cause: error.to_string(),
+        fix: "name fewer in `heartbeat.profiles`".to_owned(),
+        kind: MissingKind::Feature,
+    })?;
+    let patterns = patterns.to_bytes();
     let log_level = debug_log::level();
     let ebpf = EbpfLoader::new()
         // The programs have no CO-RE relocations (rustc emits none); the places are in `MEMBERS`.
@@ -148,6 +164,7 @@ pub(super) fn prepare(
         .override_global(names::SEND_RESET_HAS_REASON, &has_reason, true)
         .override_global(names::AVAILABLE, &available, true)
         .override_global(names::MEMBERS, members.as_slice(), true)
+        .override_global(names::HEARTBEAT_PATTERNS, patterns.as_slice(), true)
         .override_global(aya_log::LEVEL, &log_level, true)
         .map_max_entries(names::EVENTS, options.ring_bytes)
         .map_max_entries(names::FLOWS, options.flows_max)

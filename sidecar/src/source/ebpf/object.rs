@@ -36,6 +36,8 @@ pub mod names {
     pub const SEND_RESET_HAS_REASON: &str = "SEND_RESET_HAS_REASON";
     /// Bits of the members that this kernel has.
     pub const AVAILABLE: &str = "AVAILABLE";
+    /// What text heartbeats look like.
+    pub const HEARTBEAT_PATTERNS: &str = "HEARTBEAT_PATTERNS";
     /// Where each member lies.
     pub const MEMBERS: &str = "MEMBERS";
 }

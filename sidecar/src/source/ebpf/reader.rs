@@ -22,6 +22,7 @@ use super::{
     object,
     selftest::{self, SelfTest, Stage},
 };
+use crate::heartbeat::HeartbeatReader;
 use crate::source::{Mode, Ports, Source, SourceCounters, SourceError};
 
 /// Evidence from the kernel programs.
@@ -41,6 +42,8 @@ pub struct EbpfSource {
     neighbors: Neighbors,
     /// Ports that ackbeat itself listens on: their connections are left out.
     own_ports: Vec<u16>,
+    /// Decides which data frames are heartbeats.
+    heartbeats: HeartbeatReader,
     /// Records that were read before the first drain.
     pending: VecDeque<Record>,
     /// The last drain stopped at its limit, so no wake-up will come for what is left.
@@ -143,6 +146,7 @@ impl EbpfSource {
             clock,
             neighbors: Neighbors::default(),
             own_ports: options.own_ports.clone(),
+            heartbeats: HeartbeatReader::new(options.heartbeats.clone()),
             pending: reading.pending,
             more: false,
             seen: reading.seen,
@@ -220,8 +224,12 @@ impl EbpfSource {
                     Meaning::Inputs(found) => {
                         inputs.extend(found.into_iter().map(|input| self.with_sight(input)));
                     }
+                    Meaning::Data(found) => inputs.extend(self.heartbeats.read(&found).map(Input::Frame)),
                     Meaning::Listening { port } => tracing::debug!(port, "listening"),
-                    Meaning::ListenerClosed { port } => tracing::debug!(port, "listener closed"),
+                    Meaning::ListenerClosed { port } => {
+                        self.heartbeats.listener_closed(port);
+                        tracing::debug!(port, "listener closed");
+                    }
                 }
             }
             Err(rejection) => {
@@ -376,6 +384,10 @@ impl Source for EbpfSource {
             records_rejected: self.rejected,
             flows_rejected: self.counter(Counter::FlowsRejected),
             wire_control_frames: self.counter(Counter::WireControlFrames),
+            wire_text_frames: self.counter(Counter::WireTextFrames),
+            wire_text_matches: self.counter(Counter::WireTextMatches),
+            text_frames_seen: self.heartbeats.counters().seen,
+            text_frames_refused: self.heartbeats.counters().refused,
             wire_losses: self.counter(Counter::WireLosses),
             wire_recoveries: self.counter(Counter::WireRecoveries),
             sampler_passes: self.sampler_passes,

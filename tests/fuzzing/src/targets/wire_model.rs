@@ -11,6 +11,8 @@ use ackbeat_wire::state::FlowState;
 use super::Target;
 use crate::draw::Draw;
 
+#[path = "../../../wire/heartbeats.rs"]
+pub(super) mod heartbeats;
 #[path = "../../../wire/host.rs"]
 pub(super) mod host;
 #[path = "../../../wire/model.rs"]
@@ -26,7 +28,7 @@ pub(super) const TARGET: Target = Target {
     about: "the WebSocket stream parser: streams whose frames are known, cut, repeated, reordered, with holes",
     generate: |rng| {
         let mut bytes = rng.u64(..).to_le_bytes().to_vec();
-        bytes.push(rng.u8(..));
+        bytes.extend([rng.u8(..), rng.u8(..)]);
         bytes
     },
     run,
@@ -46,6 +48,7 @@ fn run(bytes: &[u8]) -> Result<(), String> {
         payload_max: if flags & 48 == 0 { 70_000 } else { 300 },
         segment_max: if flags & 64 == 0 { 1_500 } else { 30_000 },
         pause_max_ns: 20_000_000,
+        heartbeats: draw.byte() & 1 != 0,
     };
     // Segments that go by unseen because another processor holds the direction.
     let contended = flags & 128 != 0;
@@ -53,6 +56,9 @@ fn run(bytes: &[u8]) -> Result<(), String> {
     case.in_order &= !contended;
     let mut chance = fastrand::Rng::with_seed(seed);
     let mut host = Host::new(FlowState::OPENED);
+    if case.heartbeats {
+        host.patterns = heartbeats::patterns();
+    }
     for delivery in &case.deliveries {
         let (stream, other) = match delivery.direction {
             Direction::Ingress => (&case.ingress, &case.egress),

@@ -4,7 +4,7 @@ use ackbeat_abi::{Direction, Record};
 use ackbeat_wire::state::{DirectionState, FlowState, phase};
 use fastrand::Rng;
 
-use super::wire_model::host::Host;
+use super::wire_model::{heartbeats, host::Host};
 use super::{Target, ensure};
 use crate::draw::{Draw, noise};
 
@@ -32,6 +32,10 @@ const PIECES: &[&[u8]] = &[
     &[0x82, 127, 0, 0, 0, 0, 0, 1, 0, 0],
     &[0x01, 0x01, b'a'],
     &[0x80, 0x00],
+    &[0x81, 0x01, b'2'],
+    &[0x81, 0x84, 0, 0, 0, 0, b'p', b'o', b'n', b'g'],
+    &[0x81, 0x0f, b'{', b'"', b't', b'y', b'p', b'e'],
+    &[0x81, 0x86, 0, 0, 0, 0],
 ];
 
 /// A script of segments: flags, moves of the sequence number, a length, the bytes.
@@ -64,6 +68,10 @@ fn run(bytes: &[u8]) -> Result<(), String> {
         (flow.ingress, flow.egress) = (midstream, midstream);
     }
     let mut host = Host::new(flow);
+    let reads_text = draw.below(2) == 0;
+    if reads_text {
+        host.patterns = heartbeats::patterns();
+    }
     // One direction begins where sequence numbers wrap.
     let mut next = [1_000_u32, u32::MAX - 100];
     let mut bytes_given = 0;
@@ -97,8 +105,9 @@ fn run(bytes: &[u8]) -> Result<(), String> {
     for record in &host.records {
         if let Record::Frame(frame) = record {
             frames += 1;
-            ensure!(frame.payload_bytes <= 125, "a control frame of {} bytes", frame.payload_bytes);
-            ensure!(matches!(frame.opcode, 8..=10), "opcode {}", frame.opcode);
+            ensure!(frame.payload_bytes <= 125, "a frame of {} bytes", frame.payload_bytes);
+            let text = reads_text && matches!(frame.opcode, 1 | 2);
+            ensure!(text || matches!(frame.opcode, 8..=10), "opcode {}", frame.opcode);
         }
     }
     // A control frame has two bytes at least; kept and repeated segments are read once.
