@@ -132,6 +132,11 @@ async fn start_source(
             None => info!("mode auto goes on with sock-diag"),
         }
     }
+    if !settings.heartbeats.is_off() {
+        warn!(
+            "heartbeat.profiles is set, but mode sock-diag sees no frames: no heartbeats are read; use mode ebpf"
+        );
+    }
     for (signal, meaning) in sock_diag::MISSING_SIGNALS {
         warn!(signal, "unavailable in mode sock-diag: {meaning}");
     }
@@ -150,7 +155,11 @@ fn start_ebpf(settings: &Settings, own_ports: &[u16]) -> Result<Option<EbpfSourc
     if !missing_capabilities().is_empty() {
         return Err(CommandError::Missing(Findings::gather().explain()));
     }
-    let options = EbpfOptions { own_ports: own_ports.to_vec(), ..EbpfOptions::new(settings.ports.clone()) };
+    let options = EbpfOptions {
+        own_ports: own_ports.to_vec(),
+        heartbeats: settings.heartbeats.clone(),
+        ..EbpfOptions::new(settings.ports.clone())
+    };
     match EbpfSource::load(&options) {
         Ok(source) => {
             for signal in source.missing_signals() {

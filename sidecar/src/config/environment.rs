@@ -126,6 +126,10 @@ fn suggestion(name: &str) -> String {
 
 impl ValueKind {
     fn parse(self, text: &str) -> Option<serde_json::Value> {
+        if self == Self::Text {
+            // Blanks may be part of it.
+            return Some(serde_json::Value::from(text));
+        }
         let text = text.trim();
         match self {
             Self::Ports => text
@@ -134,7 +138,7 @@ impl ValueKind {
                 .collect::<Option<Vec<_>>>()
                 .map(serde_json::Value::from),
             Self::Word(words) => words.contains(&text).then(|| serde_json::Value::from(text)),
-            Self::Path | Self::Listen => Some(serde_json::Value::from(text)),
+            Self::Path | Self::Listen | Self::Profiles | Self::Text => Some(serde_json::Value::from(text)),
             Self::Bool => text.parse::<bool>().ok().map(serde_json::Value::from),
             Self::Count8 => text.parse::<u8>().ok().map(serde_json::Value::from),
             Self::Milliseconds | Self::Bytes => text.parse::<u64>().ok().map(serde_json::Value::from),

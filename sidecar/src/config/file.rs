@@ -68,22 +68,25 @@ fn explain(text: &str, error: &serde_saphyr::Error, place: &str) -> String {
 
 /// The first thing in a document that no setting allows.
 fn fault(tree: &Value) -> Option<String> {
-    let Value::Object(sections) = tree else {
+    let Value::Object(settings) = tree else {
         return Some("it is not a mapping of settings (`key: value`)".to_owned());
     };
-    sections.iter().find_map(|(name, value)| {
-        let prefix = format!("{name}.");
-        if !SETTINGS.iter().any(|setting| setting.key.starts_with(&prefix)) {
-            return fault_of(name, value);
+    settings.iter().find_map(|(key, value)| fault_below(key, value))
+}
+
+/// The same for a key, which is a setting or a section of them.
+fn fault_below(key: &str, value: &Value) -> Option<String> {
+    let prefix = format!("{key}.");
+    if !SETTINGS.iter().any(|setting| setting.key.starts_with(&prefix)) {
+        return fault_of(key, value);
+    }
+    match value {
+        Value::Null => None,
+        Value::Object(settings) => {
+            settings.iter().find_map(|(rest, value)| fault_below(&format!("{prefix}{rest}"), value))
         }
-        match value {
-            Value::Null => None,
-            Value::Object(settings) => {
-                settings.iter().find_map(|(rest, value)| fault_of(&format!("{prefix}{rest}"), value))
-            }
-            _ => Some(format!("key {name:?}: {} is not a mapping of settings", shown(value))),
-        }
-    })
+        _ => Some(format!("key {key:?}: {} is not a mapping of settings", shown(value))),
+    }
 }
 
 fn fault_of(key: &str, value: &Value) -> Option<String> {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use ackbeat_liveness::Policy;
 use serde::{Deserialize, Serialize};
 
-use super::{LogFormat, LogLevel, ModeChoice, PolicyName};
+use super::{HeartbeatLayer, LogFormat, LogLevel, ModeChoice, PolicyName};
 
 /// The settings that one source gives. Its serialized form is the YAML file's form.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -20,6 +20,8 @@ pub struct Layer {
     pub policy: Option<PolicyName>,
     /// `thresholds`
     pub thresholds: Option<ThresholdsLayer>,
+    /// `heartbeat`
+    pub heartbeat: Option<HeartbeatLayer>,
     /// `probe`
     pub probe: Option<ProbeLayer>,
     /// `api`
@@ -210,7 +212,11 @@ pub(super) fn range(key: &str) -> Option<RangeInclusive<u64>> {
     }
 }
 
-fn section_overridden<T>(weaker: Option<T>, stronger: Option<T>, merge: fn(T, T) -> T) -> Option<T> {
+pub(super) fn section_overridden<T>(
+    weaker: Option<T>,
+    stronger: Option<T>,
+    merge: fn(T, T) -> T,
+) -> Option<T> {
     match (weaker, stronger) {
         (Some(weaker), Some(stronger)) => Some(merge(weaker, stronger)),
         (weaker, stronger) => stronger.or(weaker),
@@ -230,6 +236,7 @@ impl Layer {
                 stronger.thresholds,
                 ThresholdsLayer::overridden_by,
             ),
+            heartbeat: section_overridden(self.heartbeat, stronger.heartbeat, HeartbeatLayer::overridden_by),
             probe: section_overridden(self.probe, stronger.probe, ProbeLayer::overridden_by),
             api: section_overridden(self.api, stronger.api, ApiLayer::overridden_by),
             metrics: section_overridden(self.metrics, stronger.metrics, MetricsLayer::overridden_by),

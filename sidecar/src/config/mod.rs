@@ -6,6 +6,7 @@
 mod assignment;
 mod environment;
 mod file;
+mod heartbeat;
 mod layer;
 mod reasons;
 pub mod reference;
@@ -18,11 +19,13 @@ use ackbeat_liveness::{Policy, WindowProbes};
 
 pub use environment::Environment;
 pub use file::parse as parse_yaml;
+pub use heartbeat::{AskedByChoice, CustomLayer, HeartbeatLayer, MatchChoice, ProfileChoice};
 pub use layer::{
     ApiLayer, ExportLayer, Layer, LogLayer, MetricsLayer, OutOfRange, ProbeLayer, RecordingLayer,
     ShutdownLayer, ThresholdsLayer,
 };
 
+use crate::heartbeat::Selection;
 use crate::source::Ports;
 
 macro_rules! words {
@@ -43,6 +46,7 @@ macro_rules! words {
         }
     };
 }
+use words;
 
 words! {
     /// How evidence is to be gathered.
@@ -116,6 +120,8 @@ pub struct Settings {
     pub policy_name: PolicyName,
     /// The thresholds, single ones overridden.
     pub policy: Policy,
+    /// Which text heartbeats are looked for.
+    pub heartbeats: Selection,
     /// Own window probes; `None` where none are sent.
     pub window_probes: Option<WindowProbes>,
     /// Where the API listens.
@@ -315,6 +321,7 @@ impl Settings {
             mode: layer.mode.unwrap_or(ModeChoice::Auto),
             policy_name,
             policy,
+            heartbeats: layer.heartbeat.unwrap_or_default().resolve()?,
             window_probes: probe.window.unwrap_or(false).then(|| {
                 let default = WindowProbes::default();
                 WindowProbes { interval_ms: probe.interval_ms.unwrap_or(default.interval_ms), ..default }

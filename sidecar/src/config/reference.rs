@@ -3,9 +3,10 @@
 use std::fmt::Write as _;
 use std::ops::RangeInclusive;
 
+use super::heartbeat::{is_text, names};
 use super::layer;
 use super::reasons::reason;
-use super::{LogFormat, LogLevel, ModeChoice, PolicyName};
+use super::{AskedByChoice, LogFormat, LogLevel, MatchChoice, ModeChoice, PolicyName, ProfileChoice};
 
 /// What a value looks like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +19,10 @@ pub enum ValueKind {
     Path,
     /// An address and a port to listen on, or `off`.
     Listen,
+    /// `off`, `auto`, or heartbeat profiles, separated by commas (a list in YAML).
+    Profiles,
+    /// A text that fits into a heartbeat.
+    Text,
     /// `true` or `false`.
     Bool,
     /// A whole number up to 255.
@@ -37,6 +42,8 @@ impl ValueKind {
             Self::Word(words) => format!("one of {}", words.join(", ")),
             Self::Path => "a file name".to_owned(),
             Self::Listen => format!("an address and a port (127.0.0.1:80, [::1]:80), or {OFF}"),
+            Self::Profiles => format!("{OFF}, auto, or a list of {}, separated by commas", names()),
+            Self::Text => "a text of 1 to 125 bytes".to_owned(),
             Self::Bool => "true or false".to_owned(),
             Self::Count8 => "a whole number".to_owned(),
             Self::Milliseconds => "a whole number of milliseconds".to_owned(),
@@ -97,6 +104,16 @@ impl Setting {
             ValueKind::Word(words) => value.as_str().is_some_and(|word| words.contains(&word)),
             ValueKind::Path => value.as_str().is_some_and(|path| !path.is_empty()),
             ValueKind::Listen => value.as_str().is_some_and(|text| listen_address(text).is_some()),
+            ValueKind::Profiles => match value {
+                serde_json::Value::String(text) => ProfileChoice::parse(text).is_some(),
+                serde_json::Value::Array(names) => names
+                    .iter()
+                    .map(serde_json::Value::as_str)
+                    .collect::<Option<Vec<_>>>()
+                    .is_some_and(|names| ProfileChoice::listed(names).is_some()),
+                other => *other == serde_json::Value::Bool(false),
+            },
+            ValueKind::Text => value.as_str().is_some_and(is_text),
             ValueKind::Bool => value.is_boolean(),
             ValueKind::Count8 | ValueKind::Milliseconds | ValueKind::Bytes => is_in_range(value),
         }
@@ -214,6 +231,49 @@ pub const SETTINGS: &[Setting] = &[
         ValueKind::Milliseconds,
         "A tick that comes this late opens new windows and expires none.",
     ),
+    Setting {
+        key: "heartbeat.profiles",
+        flag: None,
+        kind: ValueKind::Profiles,
+        default: OFF,
+        meaning: "Text heartbeats that are looked for besides the Pings and Pongs of RFC 6455, in messages of one frame, at \
+                  most 125 bytes and not compressed: `ping-pong` (the texts `ping` and `pong`), `json` (objects whose `type` \
+                  is `ping` or `pong`), `engine.io` (`2` and `3`, below socket.io), `phoenix` (channels), `signalr` (type 6, \
+                  each side its own) and `custom`. With `auto` every built-in one is looked for, and a listening port's \
+                  heartbeats count once one connection proved them: a question and its answer twice, or, but for \
+                  engine.io, three questions at even distances. The kernel compares short messages with these profiles' \
+                  patterns and hands over nothing but what fits; what then is no heartbeat is dropped, and never logged or \
+                  recorded. It needs mode `ebpf` and a connection that is not encrypted.",
+    },
+    Setting {
+        key: "heartbeat.custom.question",
+        flag: None,
+        kind: ValueKind::Text,
+        default: "none",
+        meaning: "The question of the profile `custom`, which `heartbeat.profiles` must name unless it is `auto`. It needs no \
+                  proof there.",
+    },
+    Setting {
+        key: "heartbeat.custom.answer",
+        flag: None,
+        kind: ValueKind::Text,
+        default: "none: nobody answers",
+        meaning: "Its answer.",
+    },
+    Setting {
+        key: "heartbeat.custom.match",
+        flag: None,
+        kind: ValueKind::Word(MatchChoice::WORDS),
+        default: "exact",
+        meaning: "Whether a message is the question (or answer), or begins with it.",
+    },
+    Setting {
+        key: "heartbeat.custom.asked_by",
+        flag: None,
+        kind: ValueKind::Word(AskedByChoice::WORDS),
+        default: "either",
+        meaning: "Who asks. It must be said where question and answer are the same text.",
+    },
     Setting {
         key: "probe.window",
         flag: None,

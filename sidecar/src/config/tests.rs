@@ -3,6 +3,7 @@ use std::path::Path;
 
 use super::reference::{SETTINGS, render};
 use super::*;
+use crate::heartbeat::{AskedBy, Custom, Match};
 
 fn from_yaml(text: &str) -> Result<Layer, ConfigError> {
     file::parse(text, Path::new("ackbeat.yaml"))
@@ -207,6 +208,7 @@ fn keys_of_the_structs() -> BTreeSet<String> {
         mode: Some(ModeChoice::Auto),
         policy: Some(PolicyName::Default),
         thresholds: Some(ThresholdsLayer::default()),
+        heartbeat: Some(HeartbeatLayer { custom: Some(CustomLayer::default()), ..HeartbeatLayer::default() }),
         probe: Some(ProbeLayer::default()),
         api: Some(ApiLayer::default()),
         metrics: Some(MetricsLayer::default()),
@@ -216,16 +218,19 @@ fn keys_of_the_structs() -> BTreeSet<String> {
         shutdown: Some(ShutdownLayer::default()),
     };
     let mut keys = BTreeSet::new();
-    let tree = serde_json::to_value(full).unwrap();
-    for (section, value) in tree.as_object().unwrap() {
-        match value.as_object() {
-            Some(inner) => keys.extend(inner.keys().map(|key| format!("{section}.{key}"))),
-            None => {
-                keys.insert(section.clone());
-            }
+    collect(&serde_json::to_value(full).unwrap(), "", &mut keys);
+    keys
+}
+
+fn collect(tree: &serde_json::Value, above: &str, keys: &mut BTreeSet<String>) {
+    for (name, value) in tree.as_object().unwrap() {
+        let key = format!("{above}{name}");
+        if value.is_object() {
+            collect(value, &format!("{key}."), keys);
+        } else {
+            keys.insert(key);
         }
     }
-    keys
 }
 
 #[test]
@@ -242,6 +247,7 @@ fn every_setting_can_come_from_the_environment() {
             reference::ValueKind::Word(words) => words[0],
             reference::ValueKind::Bool => "true",
             reference::ValueKind::Path => "/tmp/x",
+            reference::ValueKind::Profiles => "json, engine.io",
             reference::ValueKind::Listen => "127.0.0.1:9000",
             reference::ValueKind::Bytes => "8192",
             reference::ValueKind::Milliseconds => "777",
@@ -250,6 +256,67 @@ fn every_setting_can_come_from_the_environment() {
         let environment = Environment::from_variables([(setting.variable(), value)]);
         let layer = environment.layer().unwrap();
         assert_ne!(layer, Layer::default(), "{} was read and lost", setting.variable());
+    }
+}
+
+fn heartbeats(text: &str) -> Result<Selection, ConfigError> {
+    from_yaml(text).and_then(Settings::resolve).map(|settings| settings.heartbeats)
+}
+
+#[test]
+fn heartbeat_profiles_are_off_auto_or_a_list() {
+    use ackbeat_liveness::HeartbeatProfile::{EngineIo, Json};
+    assert!(heartbeats("mode: auto\n").unwrap().is_off());
+    for off in
+        ["heartbeat: {profiles: off}\n", "heartbeat: {profiles: \"off\"}\n", "heartbeat:\n  profiles: off\n"]
+    {
+        assert!(heartbeats(off).unwrap().is_off(), "{off}");
+    }
+    assert_eq!(heartbeats("heartbeat: {profiles: auto}\n").unwrap(), Selection::auto(None));
+    let listed = Selection::listed(&[Json, EngineIo], None);
+    assert_eq!(heartbeats("heartbeat: {profiles: [engine.io, json]}\n").unwrap(), listed);
+    assert_eq!(heartbeats("heartbeat: {profiles: 'json,engine.io'}\n").unwrap(), listed);
+    let environment = Environment::from_variables([
+        ("ACKBEAT_HEARTBEAT_PROFILES", "auto"),
+        ("ACKBEAT_HEARTBEAT_CUSTOM_QUESTION", " hb"),
+        ("ACKBEAT_HEARTBEAT_CUSTOM_ASKED_BY", "host"),
+    ]);
+    let file = from_yaml("heartbeat: {custom: {question: x, answer: ok, match: prefix}}\n").unwrap();
+    let settings = Settings::load(file, None, &environment).unwrap();
+    let custom = Custom {
+        question: "x".to_owned(),
+        answer: Some("ok".to_owned()),
+        matching: Match::Prefix,
+        asked_by: AskedBy::Host,
+    };
+    assert_eq!(
+        settings.heartbeats,
+        Selection::auto(Some(custom)),
+        "the command line is stronger, key by key"
+    );
+}
+
+#[test]
+fn heartbeat_settings_that_are_wrong_are_named() {
+    for (text, named) in [
+        (
+            "heartbeat: {profiles: [jason]}\n",
+            "key \"heartbeat.profiles\": [\"jason\"] is not off, auto, or a list of",
+        ),
+        ("heartbeat: {profiles: on}\n", "heartbeat.profiles"),
+        ("heartbeat: {profiles: []}\n", "heartbeat.profiles"),
+        ("heartbeat: {profiles: [rfc6455]}\n", "heartbeat.profiles"),
+        ("heartbeat: {custom: {quest: x}}\n", "unknown key \"heartbeat.custom.quest\""),
+        ("heartbeat: {custom: x}\n", "key \"heartbeat.custom\": \"x\" is not a mapping of settings"),
+        ("heartbeat: {profiles: auto, custom: {question: ''}}\n", "a text of 1 to 125 bytes"),
+        ("heartbeat: {profiles: [custom]}\n", "heartbeat.custom.question"),
+        ("heartbeat: {custom: {question: hb}}\n", "unless `heartbeat.profiles` names custom"),
+        ("heartbeat: {profiles: auto, custom: {answer: hb}}\n", "heartbeat.custom.question"),
+        ("heartbeat: {profiles: auto, custom: {question: hb, answer: hb}}\n", "heartbeat.custom.asked_by"),
+        ("heartbeat: {profiles: auto, custom: {question: hb, match: like}}\n", "one of exact, prefix"),
+    ] {
+        let message = heartbeats(text).unwrap_err().to_string();
+        assert!(message.contains(named), "{text:?}: {message}");
     }
 }
 
