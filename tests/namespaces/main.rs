@@ -14,5 +14,6 @@ mod relay;
 mod restart;
 mod scene;
 mod socket_statistics;
+mod text_heartbeats;
 mod top;
 mod window_probe;
