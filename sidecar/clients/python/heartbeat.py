@@ -291,10 +291,11 @@ class Heartbeat:
 
     def judge(self, watched: Watched) -> None:
         """A connection whose Pong is late."""
-        if self.outage:
+        # During an outage one question an interval finds out whether the sidecar is back; whoever asks it is judged with the
+        # answer.
+        if self.outage and self.asking > 0:
             self.judge_by_window(watched)
-        # During an outage one question an interval finds out whether the sidecar is back.
-        if not watched.asked and not (self.outage and self.asking > 0):
+        elif not watched.asked:
             watched.asked = True
             self.asking += 1
             self.start(self.ask(watched, self.outage))

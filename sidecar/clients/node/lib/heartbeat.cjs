@@ -148,10 +148,9 @@ class Heartbeat {
     if (watched.ends.peer === null) {
       // Nothing that the sidecar could be asked about: no TCP socket below it.
       this.judgeByWindow(watched, at);
-    } else if (this.outage) {
+    } else if (this.outage && (this.questions.size > 0 || this.inFlight > 0)) {
+      // One question a tick finds out whether the sidecar is back; whoever asks it is judged with the answer.
       this.judgeByWindow(watched, at);
-      // One question a tick finds out whether the sidecar is back.
-      if (this.questions.size === 0 && this.inFlight === 0) this.question(watched);
     } else {
       this.question(watched);
     }

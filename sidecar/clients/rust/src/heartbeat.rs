@@ -151,12 +151,16 @@ impl Heartbeat {
                             let answer = answer.unwrap_or_else(|error| Err(NoAnswer::NotThere(error.to_string())));
                             self.answered(answer, heard_at)
                         }
-                        _ = self.ticks.tick() => self.tick(),
+                        _ = self.ticks.tick() => {
+                            self.tick();
+                            None
+                        }
                     }
                 }
                 None => {
                     self.ticks.tick().await;
-                    self.tick()
+                    self.tick();
+                    None
                 }
             };
             if let Some(next) = next {
@@ -165,7 +169,7 @@ impl Heartbeat {
         }
     }
 
-    fn tick(&mut self) -> Option<Next> {
+    fn tick(&mut self) {
         let now = Instant::now();
         // Time in which this process itself stood still is not the peer's: its Pong may lie unread.
         if now.duration_since(self.ticked_at) > self.options.interval * 3 / 2 {
@@ -175,15 +179,11 @@ impl Heartbeat {
         let is_late = self.unanswered >= self.options.missed;
         self.unanswered += 1;
         self.ping_due = true;
-        if !is_late {
-            return None;
-        }
-        if self.question.is_none() {
+        if is_late && self.question.is_none() {
             let (sidecar, peer, local) = (Arc::clone(&self.sidecar), self.peer, self.local);
             let question = tokio::spawn(async move { sidecar.verdict(peer, local).await });
             self.question = Some((question, self.heard_at));
         }
-        if self.sidecar.is_out() { self.judge_by_window() } else { None }
     }
 
     fn answered(&mut self, answer: Result<Verdict, NoAnswer>, heard_at: Instant) -> Option<Next> {
