@@ -164,9 +164,10 @@ fn compare(left: Option<u64>, right: Option<u64>, is_descending: bool) -> Orderi
     tag = "verdicts",
     params(
         ("verdict" = Option<String>, Query, description = "Any of these verdicts, separated by commas",
+            pattern = "^(alive|congested|stalled|silent|unreachable|unknown|closed)(,(alive|congested|stalled|silent|unreachable|unknown|closed))*$",
             example = "stalled,silent,unreachable"),
-        ("local_port" = Option<u16>, Query, minimum = 1, description = "The pod's port"),
-        ("peer" = Option<String>, Query, description = "The peer's IP address", example = "10.0.0.7"),
+        ("local_port" = Option<u16>, Query, minimum = 1, maximum = 65535, description = "The pod's port"),
+        ("peer" = inline(Option<super::schema::IpAddress>), Query, description = "The peer's IP address", example = "10.0.0.7"),
         ("path" = Option<String>, Query, pattern = "^/", description = "The beginning of the upgrade request's path",
             example = "/api"),
         ("kill_justified" = Option<bool>, Query, description = "Whether the policy justifies a kill"),

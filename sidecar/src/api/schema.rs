@@ -6,8 +6,9 @@ use ackbeat_liveness::{
     HeartbeatSource, PingLocation, Postmortem, Role, Rung, TcpState, Verdict,
 };
 use serde::Serialize;
-use utoipa::openapi::Object;
-use utoipa::openapi::schema::{ObjectBuilder, SchemaType, Type};
+use utoipa::openapi::schema::{AnyOfBuilder, KnownFormat, ObjectBuilder, SchemaFormat, SchemaType, Type};
+use utoipa::openapi::{Object, RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
 
 /// One of these words.
 fn one_of(words: Vec<serde_json::Value>) -> Object {
@@ -69,3 +70,43 @@ schemas! {
     optional_assessment: one_of_or_null of Assessment::ALL;
     optional_postmortem: one_of_or_null of Postmortem::ALL;
 }
+
+/// `ADDRESS:PORT`, an IPv6 address in brackets. A pattern cannot tell every IPv6 address from what is none.
+const SOCKET_ADDRESS: &str = "^(((25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])\\.){3}\
+    (25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])|\\[[0-9A-Fa-f:.]+\\]):\
+    (6553[0-5]|655[0-2][0-9]|65[0-4][0-9]{2}|6[0-4][0-9]{3}|[1-5][0-9]{4}|[1-9][0-9]{0,3})$";
+
+pub(super) fn socket_address() -> Object {
+    ObjectBuilder::new().schema_type(Type::String).pattern(Some(SOCKET_ADDRESS)).build()
+}
+
+pub(super) fn optional_socket_address() -> Object {
+    let types = SchemaType::from_iter([Type::String, Type::Null]);
+    ObjectBuilder::new().schema_type(types).pattern(Some(SOCKET_ADDRESS)).build()
+}
+
+/// An address and a port, as a parameter.
+pub(super) struct SocketAddress;
+
+impl PartialSchema for SocketAddress {
+    fn schema() -> RefOr<Schema> {
+        socket_address().into()
+    }
+}
+
+impl ToSchema for SocketAddress {}
+
+/// An IP address, as a parameter.
+pub(super) struct IpAddress;
+
+impl PartialSchema for IpAddress {
+    fn schema() -> RefOr<Schema> {
+        let of = |format| {
+            ObjectBuilder::new().schema_type(Type::String).format(Some(SchemaFormat::KnownFormat(format)))
+        };
+        Schema::AnyOf(AnyOfBuilder::new().item(of(KnownFormat::Ipv4)).item(of(KnownFormat::Ipv6)).build())
+            .into()
+    }
+}
+
+impl ToSchema for IpAddress {}

@@ -63,7 +63,7 @@ impl Filter {
     params(
         ("type" = Option<String>, Query, description = "Events of these types only, separated by commas",
             pattern = "^(verdict_changed|closed)(,(verdict_changed|closed))*$", example = "closed"),
-        ("peer" = Option<String>, Query, description = "Events of this peer only: its IP address", example = "10.0.0.7"),
+        ("peer" = inline(Option<super::schema::IpAddress>), Query, description = "Events of this peer only: its IP address", example = "10.0.0.7"),
     ),
     responses(
         (status = 101, description = "The stream begins"),

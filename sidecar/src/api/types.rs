@@ -249,9 +249,11 @@ pub struct HeartbeatReport {
 #[serde(deny_unknown_fields)]
 pub struct ReportedHeartbeat {
     /// `ADDRESS:PORT` of the peer.
+    #[schema(schema_with = schema::socket_address)]
     pub peer: String,
     /// `ADDRESS:PORT` of the pod's side, where the peer alone is not enough.
     #[serde(default)]
+    #[schema(schema_with = schema::optional_socket_address)]
     pub local: Option<String>,
     /// What it was.
     pub kind: ReportedKind,

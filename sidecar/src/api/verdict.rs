@@ -18,9 +18,9 @@ use crate::connections::Found;
     path = "/v1/verdict",
     tag = "verdicts",
     params(
-        ("peer" = String, Query, description = "`ADDRESS:PORT` of the peer, an IPv6 address in brackets; IPv4-mapped \
+        ("peer" = inline(super::schema::SocketAddress), Query, description = "`ADDRESS:PORT` of the peer, an IPv6 address in brackets; IPv4-mapped \
             addresses are IPv4", example = "10.0.0.7:40000"),
-        ("local" = Option<String>, Query, description = "`ADDRESS:PORT` of the pod's side, where the peer alone is not enough",
+        ("local" = inline(Option<super::schema::SocketAddress>), Query, description = "`ADDRESS:PORT` of the pod's side, where the peer alone is not enough",
             example = "10.0.0.1:8080"),
     ),
     responses(
