@@ -73,6 +73,11 @@ impl Source for Made {
         }
         for input in self.waiting.drain(..) {
             match &input {
+                // A pass of the sampler that leaves it out would say that it is gone.
+                Input::Opened(opened) => {
+                    let id = opened.connection;
+                    self.sockets.entry(id).or_insert_with(|| snapshot(id.0, 1_000, 0, opened.at));
+                }
                 Input::Sample(snapshot) => {
                     self.sockets.insert(snapshot.connection, snapshot.clone());
                 }
