@@ -1,12 +1,13 @@
-//! An OTLP receiver that is not ours: the agent of the `PyPI` package `rotel`, which prints every span that it receives.
+//! An OTLP receiver that is not ours: the agent of the `PyPI` package `rotel`, which prints every span and every metric
+//! that it receives.
 
 use std::collections::BTreeMap;
-use std::net::TcpListener;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
+use crate::http_get::free_port;
 use crate::journal::wait_until;
 use crate::namespace::Namespace;
 use crate::process::Process;
@@ -40,16 +41,47 @@ pub struct ReceivedSpan {
     pub resource: BTreeMap<String, String>,
 }
 
+/// A data point of a metric, as a receiver tells of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReceivedPoint {
+    /// Name of the metric.
+    pub name: String,
+    /// Attributes; values are text without their type.
+    pub attributes: BTreeMap<String, String>,
+    /// Its value; the number of readings of a histogram.
+    pub value: f64,
+    /// Attributes of the resource, like those of the point.
+    pub resource: BTreeMap<String, String>,
+}
+
+/// Where a receiver listens, on the loopback.
+#[derive(Clone, Copy, Debug)]
+pub struct OtlpPorts {
+    /// For `grpc`.
+    pub grpc: u16,
+    /// For `http/protobuf`.
+    pub http: u16,
+}
+
+impl OtlpPorts {
+    /// Unused ones.
+    ///
+    /// # Errors
+    /// If the kernel has none.
+    pub fn free(namespace: &Namespace) -> Result<Self> {
+        Ok(Self { grpc: free_port(namespace)?, http: free_port(namespace)? })
+    }
+
+    /// The endpoint for `protocol` (`grpc` or `http/protobuf`), without a signal's path.
+    #[must_use]
+    pub fn endpoint(&self, protocol: &str) -> String {
+        format!("http://127.0.0.1:{}", if protocol == "grpc" { self.grpc } else { self.http })
+    }
+}
+
 /// A running receiver. Dropping it kills it.
 pub struct OtlpReceiver {
     process: Process,
-    grpc_port: u16,
-    http_port: u16,
-}
-
-fn free_port() -> Result<u16> {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).context("finding a free port failed")?;
-    Ok(listener.local_addr().context("reading a port failed")?.port())
 }
 
 impl OtlpReceiver {
@@ -57,16 +89,15 @@ impl OtlpReceiver {
     ///
     /// # Errors
     /// If it is not installed or does not listen.
-    pub fn start(namespace: &Namespace) -> Result<Self> {
-        let (grpc_port, http_port) = namespace.run(|| (free_port(), free_port()))?;
-        let (grpc_port, http_port) = (grpc_port?, http_port?);
+    pub fn start(namespace: &Namespace, ports: OtlpPorts) -> Result<Self> {
+        let OtlpPorts { grpc: grpc_port, http: http_port } = ports;
         let mut command = Command::new(tools::rotel_agent()?);
         command
             .arg("start")
             .args(["--otlp-grpc-endpoint", &format!("127.0.0.1:{grpc_port}")])
             .args(["--otlp-http-endpoint", &format!("127.0.0.1:{http_port}")])
             .args(["--exporter", "blackhole", "--log-format", "json"])
-            .args(["--debug-log", "traces", "--debug-log-verbosity", "detailed"]);
+            .args(["--debug-log", "traces", "--debug-log", "metrics", "--debug-log-verbosity", "detailed"]);
         let mut process = Process::spawn("rotel", Some(namespace), command)?;
         wait_until("the OTLP receiver's two ports", START_DEADLINE, || {
             if let Some(status) = process.try_wait()? {
@@ -78,25 +109,19 @@ impl OtlpReceiver {
                     .all(|port| std::net::TcpStream::connect(("127.0.0.1", *port)).is_ok())
             })
         })?;
-        Ok(Self { process, grpc_port, http_port })
-    }
-
-    /// Endpoint for `grpc`.
-    #[must_use]
-    pub fn grpc_endpoint(&self) -> String {
-        format!("http://127.0.0.1:{}", self.grpc_port)
-    }
-
-    /// Endpoint for `http/protobuf`, without the signal's path.
-    #[must_use]
-    pub fn http_endpoint(&self) -> String {
-        format!("http://127.0.0.1:{}", self.http_port)
+        Ok(Self { process })
     }
 
     /// What it has received so far. The last span may not be whole yet.
     #[must_use]
     pub fn spans(&self) -> Vec<ReceivedSpan> {
         self.process.stdout.read(parse)
+    }
+
+    /// The data points that it has received so far, oldest first. The last may not be whole yet.
+    #[must_use]
+    pub fn points(&self) -> Vec<ReceivedPoint> {
+        self.process.stdout.read(parse_points)
     }
 
     /// Waits until `pick` finds what it looks for among the spans.
@@ -120,13 +145,16 @@ fn parse<S: AsRef<str>>(lines: &[S]) -> Vec<ReceivedSpan> {
         Resource,
         Span,
         Event,
+        Other,
     }
     let mut spans: Vec<ReceivedSpan> = Vec::new();
     let mut resource = BTreeMap::new();
     let mut section = Section::Resource;
     for line in lines {
         let line = line.as_ref().trim();
-        if line.starts_with("ResourceSpans #") {
+        if line.starts_with("ResourceMetrics #") {
+            section = Section::Other;
+        } else if line.starts_with("ResourceSpans #") {
             resource = BTreeMap::new();
             section = Section::Resource;
         } else if line.starts_with("Span #") {
@@ -158,6 +186,47 @@ fn parse<S: AsRef<str>>(lines: &[S]) -> Vec<ReceivedSpan> {
         }
     }
     spans
+}
+
+/// Reads the data points: `-> Name: …` below `Descriptor:`, attributes, then `Value: …` or, of a histogram, `Count: …`.
+fn parse_points<S: AsRef<str>>(lines: &[S]) -> Vec<ReceivedPoint> {
+    let mut points = Vec::new();
+    let mut resource = BTreeMap::new();
+    let mut name = None;
+    // Where an attribute belongs: to the point if there is one, else to the resource until the first metric.
+    let mut of_resource = false;
+    let mut attributes = None;
+    for line in lines {
+        let line = line.as_ref().trim();
+        if line.starts_with("ResourceMetrics #") {
+            (of_resource, name, attributes) = (true, None, None);
+            resource = BTreeMap::new();
+        } else if line == "Descriptor:" || line.starts_with("ResourceSpans #") {
+            (of_resource, name, attributes) = (false, None, None);
+        } else if line.contains("DataPoints #") {
+            attributes = Some(BTreeMap::new());
+        } else if let Some((key, value)) = line.strip_prefix("-> ").and_then(|rest| rest.split_once(": ")) {
+            match &mut attributes {
+                Some(attributes) => drop(attributes.insert(key.to_owned(), untyped(value))),
+                None if of_resource => drop(resource.insert(key.to_owned(), untyped(value))),
+                None if key == "Name" => name = Some(value.to_owned()),
+                None => {}
+            }
+        } else if let Some(value) = line.strip_prefix("Value: ").or_else(|| line.strip_prefix("Count: "))
+            && let (Some(name), Ok(value)) = (&name, value.parse())
+            && let Some(attributes) = attributes.take()
+        {
+            points.push(ReceivedPoint { name: name.clone(), attributes, value, resource: resource.clone() });
+        }
+    }
+    points
+}
+
+/// `2` out of `Int(2)`.
+#[must_use]
+pub fn untyped(value: &str) -> String {
+    let inside = value.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')'));
+    inside.unwrap_or(value).to_owned()
 }
 
 /// A value of the console exporter in the words of the receiver.
@@ -194,5 +263,33 @@ mod tests {
         assert_eq!(span.attributes, BTreeMap::from([("ackbeat.heartbeat.missed".into(), "Int(2)".into())]));
         assert_eq!(span.resource, BTreeMap::from([("service.name".into(), "Str(x)".into())]));
         assert_eq!(span.events, ["verdict"]);
+    }
+
+    #[test]
+    fn data_points_are_read() {
+        let print = "ResourceMetrics #0\nResource attributes:\n     -> service.name: Str(x)\nScopeMetrics #0\nMetric #0\n\
+            Descriptor:\n     -> Name: ackbeat.false_kills\n     -> Unit: {close}\n     -> DataType: Sum\n\
+            NumberDataPoints #0\nData point attributes:\n     -> ackbeat.close.kind: Str(abort)\nStartTimestamp: 0\n\
+            Timestamp: 0\nValue: 3\nMetric #1\nDescriptor:\n     -> Name: h\nHistogramDataPoints #0\nTimestamp: 0\n\
+            Count: 4\nSum: 2.5\nBuckets #0, Count: 1";
+        let lines: Vec<&str> = print.lines().collect();
+        let point = |name: &str, attributes: BTreeMap<String, String>, value: f64| ReceivedPoint {
+            name: name.to_owned(),
+            attributes,
+            value,
+            resource: BTreeMap::from([("service.name".into(), "x".into())]),
+        };
+        assert_eq!(
+            parse_points(&lines),
+            [
+                point(
+                    "ackbeat.false_kills",
+                    BTreeMap::from([("ackbeat.close.kind".into(), "abort".into())]),
+                    3.0
+                ),
+                point("h", BTreeMap::new(), 4.0)
+            ]
+        );
+        assert!(parse(&lines).is_empty());
     }
 }

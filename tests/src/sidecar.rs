@@ -94,7 +94,8 @@ impl Sidecar {
         command.envs(options.environment.iter().map(|(name, value)| (name, value)));
         let mut process = Process::spawn("ackbeat", Some(namespace), command)?;
         let ready = process.stderr.wait_for("the sidecar's word that it is ready", READY_DEADLINE, |lines| {
-            lines.iter().any(|line| line.contains("ready")).then_some(true)
+            // Not "address already in use".
+            lines.iter().any(|line| line.contains("ready") && line.contains("connections")).then_some(true)
         });
         // A sidecar that ended says why on its standard error.
         if let Err(error) = ready {

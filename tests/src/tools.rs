@@ -138,6 +138,14 @@ pub fn rotel_agent() -> Result<PathBuf> {
     found.context("the Python package rotel is not among the test tools: run `cargo xtask test`")
 }
 
+/// The program of the crate `otelite`, an OTLP receiver that is not ours and answers questions.
+///
+/// # Errors
+/// If it is not installed.
+pub fn otelite() -> Result<PathBuf> {
+    tool("otelite/bin/otelite")
+}
+
 /// A source file of this package that is no Rust.
 #[must_use]
 pub fn source(relative: &str) -> PathBuf {

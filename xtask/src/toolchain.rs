@@ -25,6 +25,8 @@ pub(crate) struct Toolchain {
 pub(crate) struct TestTools {
     /// A WebSocket server with a heartbeat, from PyPI.
     pub(crate) aiohttp: String,
+    /// An OTLP receiver that answers questions, from crates.io.
+    pub(crate) otelite: String,
     /// An OTLP receiver, from PyPI.
     pub(crate) rotel: String,
     /// A WebSocket server with a keepalive, from PyPI.

@@ -17,8 +17,11 @@ use crate::packages::Installer;
 use crate::workspace::{Package, Workspace};
 use crate::{console, process};
 
-/// The target of the rank `namespaces` that needs a browser; the others run without one.
+/// Targets of the rank `namespaces` that need something which the others run without: a browser, Prometheus, and an OTLP
+/// receiver that is compiled first.
 const BROWSER_TARGET: &str = "browser";
+const DASHBOARDS_TARGET: &str = "dashboards";
+const OTLP_TARGET: &str = "otlp";
 /// The target of the rank `in-process` that runs other languages' tests; the others run without them.
 const CLIENTS_TARGET: &str = "clients";
 /// The target of the rank `in-process` that has the metrics read by Prometheus and by an OTLP receiver.
@@ -265,11 +268,13 @@ fn namespaces(
     let object = build_command::ebpf_object(workspace, options, installer)?;
     build_command::sidecar(workspace, &object, false)?;
     let tests = workspace.package(TESTS_PACKAGE)?;
-    let browser = tools::browser(installer);
+    let needs = [
+        (BROWSER_TARGET, tools::browser(installer)),
+        (DASHBOARDS_TARGET, tools::prometheus(installer)),
+        (OTLP_TARGET, tools::otelite(workspace, installer)),
+    ];
     for target in targets_of(tests, Rank::Namespaces) {
-        if target == BROWSER_TARGET
-            && let Err(error) = &browser
-        {
+        if let Some((_, Err(error))) = needs.iter().find(|(name, _)| *name == target) {
             report.could_not_run(format!("{target}: {error:#}"));
             continue;
         }

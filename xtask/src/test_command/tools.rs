@@ -1,4 +1,4 @@
-//! What the tests talk to and is not ours: WebSocket servers from npm and PyPI, and an OTLP receiver.
+//! What the tests talk to and is not ours: WebSocket servers from npm and PyPI, OTLP receivers, Prometheus.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -117,6 +117,57 @@ pub(crate) fn python(workspace: &Workspace, installer: &Installer) -> Result<()>
         }
     }
     write_if_changed(&done, wanted.as_bytes())
+}
+
+/// Compiles the second OTLP receiver, in the pinned version, into `<target>/test-tools/otelite`.
+///
+/// # Errors
+/// It is missing and may not be compiled, or the compilation failed.
+pub(crate) fn otelite(workspace: &Workspace, installer: &Installer) -> Result<()> {
+    let folder = workspace.test_tools_folder().join("otelite");
+    let pinned = workspace.test_tools().otelite.as_str();
+    let program = folder.join("bin/otelite");
+    let is_there = process::is_executable(&program)
+        && process::capture(process::command(&program).arg("--version"), "asking otelite for its version")
+            .is_ok_and(|answer| answer.stdout.split_whitespace().any(|word| word == pinned));
+    if is_there {
+        return Ok(());
+    }
+    let version = format!("={pinned}");
+    if !installer.may_compile_tools() {
+        bail!(
+            "otelite {pinned} is missing: run `cargo install otelite --locked --version {version} --root {}`",
+            folder.display()
+        );
+    }
+    console::progress(&format!(
+        "installing: the crate otelite {pinned} into {} (a second OTLP receiver; about 4 minutes)",
+        folder.display()
+    ));
+    let scratch = folder.join("build");
+    with_retries("installing otelite", || {
+        let mut command = process::command(process::cargo());
+        command
+            // Nobody measures it: what is quick to compile is good enough.
+            .args([
+                "install",
+                "--quiet",
+                "otelite",
+                "--locked",
+                "--force",
+                "--debug",
+                "--version",
+                &version,
+                "--root",
+            ])
+            .arg(&folder)
+            .env("CARGO_TARGET_DIR", &scratch)
+            .env("CARGO_PROFILE_DEV_DEBUG", "false");
+        process::run(&mut command, "installing otelite")
+    })?;
+    // The compiled parts are not needed again; a leftover costs only room.
+    let _ = fs::remove_dir_all(&scratch);
+    Ok(())
 }
 
 /// The program inside the package: a Rust program that is linked with the interpreter's library.
