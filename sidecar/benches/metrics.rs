@@ -1,6 +1,5 @@
 //! What metrics cost: the pass over 10,000 connections that the driver makes once a second, a close, and a scrape.
 
-#![expect(missing_docs, reason = "what criterion's macros make")]
 #![expect(clippy::unwrap_used, reason = "a bench that cannot be set up is broken")]
 
 use std::hint::black_box;

