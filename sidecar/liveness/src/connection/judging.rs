@@ -55,11 +55,10 @@ impl Connection {
         // A peer that has finished writing answers no Ping any more; one whose Pong lies unread did answer.
         let is_pong_expected = !self.peer_fin_seen
             && !self.beats.is_pong_unread(self.evidence.snapshot.as_ref())
-            && self.beats.is_pong_visible(self.schedule(context));
+            && self.is_pong_visible;
         // Nor does one that is closing, or one of which frames may pass unseen, owe the next heartbeat of its own.
-        let is_peer_expected = !self.peer_fin_seen
-            && self.closes.frames() == CloseFrames::None
-            && self.asking(context) == Some(Asking::Peer);
+        let is_peer_expected =
+            !self.peer_fin_seen && self.closes.frames() == CloseFrames::None && self.is_peer_asking;
         Facts {
             policy: context.policy,
             evidence: &self.evidence,
@@ -125,7 +124,10 @@ impl Connection {
             return;
         }
         let now = context.now;
-        // Kept, so that a question between two records is answered by the same facts as the last output.
+        // Kept, so that a question between two records is answered by the same facts as the last output: what others teach
+        // their common port meanwhile counts from the next record on.
+        self.is_pong_visible = self.beats.is_pong_visible(self.schedule(context));
+        self.is_peer_asking = self.asking(context) == Some(Asking::Peer);
         self.is_ping_waiting = self.missed(now, false, context).is_some_and(|missed| missed.inferred > 0);
         let judgement = self.facts(context, now, self.is_ping_waiting).judge();
         self.turns_at = judgement.turns_at;

@@ -68,6 +68,10 @@ pub(crate) struct Connection {
     is_stale: bool,
     /// A Ping was due at the last judgement and is not on the wire.
     is_ping_waiting: bool,
+    /// A Pong of the host's Pings was owed at the last judgement, and would be seen.
+    is_pong_visible: bool,
+    /// The peer was the one that asks at the last judgement.
+    is_peer_asking: bool,
     pub(crate) tcp_state: Option<TcpState>,
     evidence: Evidence,
     probing: Probing,
@@ -107,6 +111,8 @@ impl Connection {
             turns_at: None,
             is_stale: false,
             is_ping_waiting: false,
+            is_pong_visible: false,
+            is_peer_asking: false,
             opened,
             upgrade: None,
             is_websocket: false,

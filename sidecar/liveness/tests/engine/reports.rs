@@ -76,6 +76,25 @@ fn reported_ping_without_a_pong_is_silent() {
     assert!(world.assessed(ID).kill_justified);
 }
 
+/// What one connection teaches its port counts for another from its own next record on: until then the engine answers as it
+/// said last.
+#[test]
+fn what_others_teach_changes_no_answer_by_itself() {
+    let mut world = encrypted(Peer::Mute);
+    ping(&mut world);
+    world.run_ms(10_000);
+    let before = world.assessed(ID);
+    assert_eq!((before.verdict, before.heartbeat.missed), (Verdict::Alive, None));
+    world.open(8, Peer::Mute);
+    world.report(8, FrameKind::Ping, 0, b"");
+    world.report(8, FrameKind::Pong, 0, b"");
+    assert_eq!(world.assessed(ID).verdict, Verdict::Alive);
+    assert_eq!(world.verdicts(ID), []);
+    // With the next reading it is known that a Pong was owed all the time.
+    world.run_ms(1_000);
+    assert_eq!(world.assessed(ID).verdict, Verdict::Silent);
+}
+
 /// A host may report its Pings and leave out the Pongs: that proves nothing about any peer of its port.
 #[test]
 fn pings_alone_prove_nothing_before_a_pong_was_reported() {
