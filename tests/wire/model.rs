@@ -64,8 +64,6 @@ pub(crate) struct Case {
     pub(crate) head: Vec<u8>,
     /// The request's head was delivered in order, so it must be reported.
     pub(crate) head_promised: bool,
-    /// The parser looks for [`heartbeats::patterns`].
-    pub(crate) heartbeats: bool,
 }
 
 /// What is done to a connection on its way.
@@ -383,7 +381,6 @@ impl Case {
             complete: !trouble.drop,
             head,
             head_promised: true,
-            heartbeats: trouble.heartbeats,
         }
     }
 }

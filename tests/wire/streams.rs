@@ -21,9 +21,9 @@ fn cases(default: u64) -> u64 {
     std::env::var("ACKBEAT_WIRE_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-fn run(case: &Case) -> Host {
+fn run(case: &Case, heartbeats: bool) -> Host {
     let mut host = Host::new(FlowState::OPENED);
-    if case.heartbeats {
+    if heartbeats {
         host.patterns = heartbeats::patterns();
     }
     for delivery in &case.deliveries {
@@ -47,7 +47,7 @@ fn many(label: &str, count: u64, trouble: Trouble) -> Totals {
     let mut totals = Totals::default();
     for seed in 0..cases(count) {
         let case = Case::random(seed, trouble);
-        let host = run(&case);
+        let host = run(&case, trouble.heartbeats);
         if let Err(wrong) = judge(&case, &host.records, &mut totals) {
             panic!("{label}: {wrong}");
         }

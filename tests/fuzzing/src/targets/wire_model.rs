@@ -56,7 +56,7 @@ fn run(bytes: &[u8]) -> Result<(), String> {
     case.in_order &= !contended;
     let mut chance = fastrand::Rng::with_seed(seed);
     let mut host = Host::new(FlowState::OPENED);
-    if case.heartbeats {
+    if trouble.heartbeats {
         host.patterns = heartbeats::patterns();
     }
     for delivery in &case.deliveries {
