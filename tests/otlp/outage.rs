@@ -15,7 +15,7 @@ use ackbeat_tests::sidecar::{Sidecar, SidecarOptions};
 use anyhow::{Context, Result, ensure};
 
 use super::SPAN_DEADLINE;
-use super::receivers::{Kind, resource_of};
+use super::receivers::{Kind, Series, resource_of};
 
 /// How long the collectors are away.
 const OUTAGE: Duration = Duration::from_secs(60);
@@ -181,14 +181,15 @@ fn an_outage_of_a_minute_costs_only_what_found_no_room() -> Result<()> {
             Ok(receiver.spans_of(pair.instance)?.len() as u64 == totals.exported - before)
         })?;
         // The totals that could not be pushed meanwhile are pushed now.
-        wait_until("the totals of the metrics", SPAN_DEADLINE, || {
-            let metrics = receiver.metrics_of(pair.instance)?;
-            let closes: f64 =
-                metrics.get("ackbeat.connection.closes").into_iter().flatten().map(|(_, value)| value).sum();
-            #[expect(clippy::cast_precision_loss, reason = "a small count")]
-            let wanted = (ends.by_host + ends.by_peer) as f64;
-            Ok((closes - wanted).abs() < 0.5)
-        })?;
+        #[expect(clippy::cast_precision_loss, reason = "a small count")]
+        let wanted = (ends.by_host + ends.by_peer) as f64;
+        let mut closes = Series::new();
+        let arrived = wait_until("the totals of the metrics", SPAN_DEADLINE, || {
+            closes =
+                receiver.metrics_of(pair.instance)?.remove("ackbeat.connection.closes").unwrap_or_default();
+            Ok((closes.values().sum::<f64>() - wanted).abs() < 0.5)
+        });
+        arrived.with_context(|| format!("{}: {closes:?}, and {wanted} in all", pair.instance))?;
     }
     ensure!(kept + 2 >= ends.spans(), "the last end was one");
 
