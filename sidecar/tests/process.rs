@@ -1,7 +1,7 @@
 //! The binary as a process: what it prints, its exit codes, its end. Needs no privilege (mode sock-diag).
 #![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
 
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -361,4 +361,71 @@ fn a_replay_that_is_asked_for_what_is_not_there_says_what_is() {
     let both = output(&["replay", &file, &file]);
     assert_eq!(both.status.code(), Some(2));
     assert!(stderr(&both).contains("oldest first"), "{}", stderr(&both));
+}
+
+/// Asks over HTTP/1.0: the answer ends with the connection.
+fn asked<S: std::io::Read + std::io::Write>(mut stream: S, path: &str) -> String {
+    write!(stream, "GET {path} HTTP/1.0\r\nhost: x\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn the_api_answers_and_holds_nobody_at_the_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("api.sock");
+    let (listener, mut command) = watched(&[]);
+    command.env("ACKBEAT_API_LISTEN", "127.0.0.1:0").env("ACKBEAT_API_SOCKET", &socket);
+    let mut running = Running::start(command);
+    running.wait_for_log("the API listens");
+    running.wait_for_log("ready");
+    let line = running.seen.iter().find(|line| line.contains("the API listens")).unwrap();
+    let address = line.split("address=\"").nth(1).and_then(|rest| rest.split('"').next()).unwrap().to_owned();
+    let _host = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    running.wait_for_log("watched");
+    let over_unix = || std::os::unix::net::UnixStream::connect(&socket).unwrap();
+    assert!(asked(TcpStream::connect(&address).unwrap(), "/healthz").starts_with("HTTP/1.0 200 "));
+    let ready = asked(over_unix(), "/readyz");
+    assert!(ready.contains("\"ready\":true") && ready.contains("\"mode\":\"sock_diag\""), "{ready}");
+    let answer = asked(over_unix(), "/v1/connections");
+    assert!(answer.contains("\"total\":1,"), "{answer}");
+
+    // One that asks and never reads to the end, one that only holds its connection, and one that listens to events.
+    let mut half = TcpStream::connect(&address).unwrap();
+    half.write_all(b"GET /v1/connections HTTP/1.1\r\nhost").unwrap();
+    let _idle = TcpStream::connect(&address).unwrap();
+    let mut events = TcpStream::connect(&address).unwrap();
+    let upgrade = "connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n\
+                   sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+    write!(events, "GET /v1/events HTTP/1.1\r\nhost: x\r\n{upgrade}").unwrap();
+    let mut status = [0; 12];
+    events.read_exact(&mut status).unwrap();
+    assert_eq!(&status, b"HTTP/1.1 101");
+    // The second signal ends the drain: what is left is the end itself.
+    running.signal(Signal::SIGTERM);
+    running.wait_for_log("stopping");
+    let start = Instant::now();
+    running.signal(Signal::SIGTERM);
+    assert_eq!(running.end(), 0);
+    // Less than any of the deadlines that clients have.
+    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
+    assert!(!socket.exists());
+}
+
+#[test]
+fn an_api_that_cannot_listen_is_a_warning_that_names_the_setting() {
+    let (listener, mut command) = watched(&[]);
+    // Where the host itself listens.
+    command.env("ACKBEAT_API_LISTEN", listener.local_addr().unwrap().to_string());
+    let mut running = Running::start(command);
+    running.wait_for_log("api.listen: listening on");
+    running.wait_for_log("ready");
+    // That port is the host's: its connections are watched.
+    let _host = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    running.wait_for_log("watched");
+    running.signal(Signal::SIGTERM);
+    running.wait_for_log("stopping");
+    running.signal(Signal::SIGTERM);
+    assert_eq!(running.end(), 0);
 }
