@@ -221,6 +221,8 @@ async fn drive<S: Source>(
         records_seen = source.records_seen,
         records_dropped = source.records_dropped,
         records_rejected = source.records_rejected,
+        text_frames_seen = source.text_frames_seen,
+        text_frames_refused = source.text_frames_refused,
         sampler_passes = source.sampler_passes,
         "stopped"
     );

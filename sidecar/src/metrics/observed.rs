@@ -170,6 +170,19 @@ fn kernel(meter: &Meter, observed: &Arc<Observed>) {
             );
         }
     });
+    counter(meter, &table::WIRE_TEXT_FRAMES, observed, |observed, instrument| {
+        if observed.has_kernel_programs.load(Ordering::Relaxed) {
+            let source = observed.house().source;
+            outcomes(
+                &[
+                    ("unmatched", source.wire_text_frames.saturating_sub(source.wire_text_matches)),
+                    ("heartbeat", source.text_frames_seen.saturating_sub(source.text_frames_refused)),
+                    ("refused", source.text_frames_refused),
+                ],
+                instrument,
+            );
+        }
+    });
     type Total = fn(&Housekeeping) -> u64;
     let totals: [(&Instrument, Total); 4] = [
         (&table::KERNEL_FLOWS_REJECTED, |house| house.source.flows_rejected),

@@ -186,6 +186,8 @@ const SPAN_OUTCOME: Attribute = Attribute { key: OUTCOME, values: || vec!["expor
 const EXPORT_OUTCOME: Attribute = Attribute { key: OUTCOME, values: || vec!["exported", "failed"] };
 const PROBE_OUTCOME: Attribute =
     Attribute { key: OUTCOME, values: || vec!["sent", "failed", "stale", "dropped", "refused"] };
+const TEXT_OUTCOME: Attribute =
+    Attribute { key: OUTCOME, values: || vec!["unmatched", "heartbeat", "refused"] };
 const HEARTBEAT_OUTCOME: Attribute = Attribute {
     key: OUTCOME,
     values: || HeartbeatOutcome::ALL.iter().map(|outcome| outcome.as_str()).collect(),
@@ -368,6 +370,14 @@ instruments! {
     /// Control frames.
     WIRE_CONTROL_FRAMES =
         counter("ackbeat.wire.control_frames", "{frame}", &[], "Control frames that the wire parser reported");
+    /// Text frames.
+    WIRE_TEXT_FRAMES = counter(
+        "ackbeat.wire.text_frames",
+        "{frame}",
+        &[TEXT_OUTCOME],
+        "Short data frames that were compared with the patterns of text heartbeats (setting heartbeat.profiles): those that no \
+         pattern fits, and of those that the kernel handed over, heartbeats, and refused ones, which are none or not proven yet",
+    );
     /// Places lost.
     WIRE_LOSSES = counter("ackbeat.wire.losses", "{loss}", &[], "Times that the wire parser lost its place in a stream");
     /// Places found again.
