@@ -68,7 +68,7 @@ fn tool(relative: &str) -> Result<PathBuf> {
 /// # Errors
 /// If they are not installed.
 pub fn node_directory() -> Result<PathBuf> {
-    for package in ["ws", "engine.io"] {
+    for package in ["ws", "engine.io", "socket.io", "socket.io-client"] {
         tool(&format!("node/node_modules/{package}/package.json"))?;
     }
     tool("node")

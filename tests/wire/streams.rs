@@ -324,16 +324,58 @@ fn random_bytes_are_never_believed() {
     assert_eq!(said(&host).len(), 2, "both directions were said to be lost, and never found");
 }
 
+/// The same where text heartbeats are looked for.
+#[test]
+fn random_bytes_are_no_text_heartbeats() {
+    let mut random = Random::new(8);
+    let mut host = Host::new(FlowState::OPENED);
+    host.patterns = heartbeats::patterns();
+    host.flow.egress.phase = phase::MIDSTREAM;
+    let mut seq = 0_u32;
+    for _ in 0..cases(400_000) {
+        // Half of them begin like a text heartbeat of their length, with another payload.
+        let length = random.between(3, 20);
+        let mut bytes = random.bytes(length);
+        if random.one_in(2) {
+            bytes[0] = 0x81;
+            bytes[1] = length as u8 - 2;
+        }
+        host.deliver(Direction::Egress, seq, &bytes, 0, 6_000_000);
+        seq = seq.wrapping_add(length as u32);
+    }
+    assert_eq!((frames(&host), said(&host).len()), (0, 1));
+}
+
+/// A connection that was there before, and whose only heartbeats are text.
+#[test]
+fn a_connection_in_its_middle_is_found_by_its_text_heartbeats() {
+    let question = [0x81, 0x01, b'2'];
+    let other = [0x81, 0x01, b'4'];
+    for (beat, found) in [(question, true), (other, false)] {
+        let mut host = Host::new(FlowState::OPENED);
+        host.patterns = heartbeats::patterns();
+        host.flow.egress.phase = phase::MIDSTREAM;
+        for round in 0..6 {
+            host.deliver(Direction::Egress, 3 * round, &beat, 0, 8_000_000);
+        }
+        assert_eq!(host.flow.egress.phase == phase::FRAMES, found, "{beat:?}");
+        // The first shows where the second begins, three are believed, two are left.
+        assert_eq!(frames(&host), if found { 2 } else { 0 }, "{beat:?}");
+    }
+}
+
 /// A file full of empty Pongs inside one message, over a slow link, after a loss.
 #[test]
 fn bulk_that_looks_like_frames_is_never_believed() {
     let mut host = Host::new(FlowState::OPENED);
     host.flow.egress.phase = phase::MIDSTREAM;
-    let bytes = [0x8a, 0x00].repeat(724);
+    host.patterns = heartbeats::patterns();
     let mut seq = 0_u32;
-    for _ in 0..1_000 {
-        host.deliver(Direction::Egress, seq, &bytes, 0, 50_000_000);
-        seq = seq.wrapping_add(bytes.len() as u32);
+    for bytes in [[0x8a, 0x00].repeat(724), [0x81, 0x01, b'2'].repeat(482)] {
+        for _ in 0..1_000 {
+            host.deliver(Direction::Egress, seq, &bytes, 0, 50_000_000);
+            seq = seq.wrapping_add(bytes.len() as u32);
+        }
     }
     assert_eq!((frames(&host), said(&host).len()), (0, 1));
 }

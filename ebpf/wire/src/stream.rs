@@ -5,14 +5,15 @@
 //! After a loss the parser guesses: a segment that follows the one before it without a gap, after a quiet time of
 //! [`QUIET_NS`], may begin with a frame header. It follows the chain from there, reports nothing, and believes it
 //! after [`ALIGNMENTS_NEEDED`] *independent alignments* with no invalid header in between. An alignment is a segment
-//! after a quiet time that begins where the chain expects a header and is exactly one control frame, whole, with
-//! nothing behind it: what a Ping or Pong on a connection without other traffic looks like.
+//! after a quiet time that begins where the chain expects a header and is exactly one control frame or text heartbeat,
+//! whole, with nothing behind it: what a Ping or Pong on a connection without other traffic looks like.
 //!
 //! How likely is a wrong position? For bytes drawn at random, a first byte is that of a control frame with probability
 //! 3/256 (FIN, RSV, opcode), and the second byte names exactly the length that ends at the segment's end, with the
 //! right mask bit, with 1/256: below 5 in 100,000, three times 1 in 10^13. Each needs a quiet time, so a connection
 //! can try some 60 times a second: one wrong position in some thousand years of random bytes, and even then the next
-//! header is invalid in 19 of 20 cases, before a wrong frame is reported.
+//! header is invalid in 19 of 20 cases, before a wrong frame is reported. A text heartbeat is less likely still: first byte
+//! and length are as rare, and its payload must fit a pattern, the shortest of which is a whole byte.
 //!
 //! Bytes chosen by somebody can look like an endless chain of frames: a file full of `8a 00`, empty Pongs, inside one
 //! large message, and a slow link makes quiet times between its segments. But those segments are full ones, never two
