@@ -3,12 +3,13 @@
 mod counts;
 mod pace;
 
+use std::future::{Future, pending};
 use std::io;
+use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt as _, ReadHalf, WriteHalf};
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
 use tokio::time::sleep_until;
 use tokio_tungstenite::tungstenite::Message;
 
@@ -56,6 +57,9 @@ struct Closing {
     end: Option<End>,
 }
 
+/// The writer, as far as it has got.
+type Writing = Pin<Box<dyn Future<Output = Result<(), ProbeError>> + Send>>;
+
 /// A probe that goes on.
 pub(super) struct Session<'a> {
     options: &'a Options,
@@ -65,7 +69,9 @@ pub(super) struct Session<'a> {
     to_writer: mpsc::Sender<Outgoing>,
     sent: mpsc::Receiver<Sent>,
     muted: writer::Mute,
-    writing: Option<JoinHandle<Result<(), ProbeError>>>,
+    /// Until it has ended. Part of the session's own task: on another one a host's answer could be read before the
+    /// session is told what it answers.
+    writing: Option<Writing>,
     frames: FrameReader,
     heartbeats: Heartbeats,
     counts: Counts,
@@ -97,7 +103,7 @@ impl<'a> Session<'a> {
         let (told, sent) = mpsc::channel(QUEUE);
         let mute_after = options.slow_read.is_none().then_some(options.mute_after);
         let muted = writer::Mute::default();
-        let writing = tokio::spawn(writer::write(write_half, queue, told, mute_after, muted.clone()));
+        let writing = Box::pin(writer::write(write_half, queue, told, mute_after, muted.clone()));
         let now = Instant::now();
         Self {
             options,
@@ -124,16 +130,7 @@ impl<'a> Session<'a> {
     }
 
     pub(super) async fn run(mut self, watch: &mut dyn FnMut(Progress)) -> Result<Report, ProbeError> {
-        let outcome = self.until_the_end(watch).await;
-        if let Some(writing) = self.writing.take() {
-            if writing.is_finished() {
-                // A task that panicked has told so itself.
-                writing.await.unwrap_or(Ok(()))?;
-            } else {
-                writing.abort();
-            }
-        }
-        let result = outcome?;
+        let result = self.until_the_end(watch).await?;
         while let Ok(sent) = self.sent.try_recv() {
             self.was_sent(sent, watch);
         }
@@ -159,9 +156,20 @@ impl<'a> Session<'a> {
                 let began = Instant::now();
                 (reader.read(into).await, began)
             };
+            let writing = &mut self.writing;
+            let written = async {
+                match writing {
+                    Some(writing) => writing.await,
+                    None => pending().await,
+                }
+            };
             // In this order: what left is known before what it caused, and no flood keeps the probe from its end.
             tokio::select! {
                 biased;
+                written = written => {
+                    self.writing = None;
+                    written?;
+                }
                 Some(sent) = self.sent.recv() => self.was_sent(sent, watch),
                 () = sleep_until(deadline.into()) => {
                     if let Some(over) = self.phase_is_over(result, watch) {
