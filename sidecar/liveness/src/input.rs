@@ -63,6 +63,23 @@ pub enum TcpState {
     Closing,
 }
 
+impl TcpState {
+    /// Every state.
+    pub const ALL: [Self; 11] = [
+        Self::Established,
+        Self::SynSent,
+        Self::SynRecv,
+        Self::FinWait1,
+        Self::FinWait2,
+        Self::TimeWait,
+        Self::Close,
+        Self::CloseWait,
+        Self::LastAck,
+        Self::Listen,
+        Self::Closing,
+    ];
+}
+
 /// One thing that was seen, with its own time.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(

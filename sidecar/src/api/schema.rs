@@ -29,21 +29,6 @@ fn written<T: Serialize>(values: &[T]) -> Vec<serde_json::Value> {
     values.iter().filter_map(|value| serde_json::to_value(value).ok()).collect()
 }
 
-/// States of a connection that is watched or was.
-const TCP_STATES: [TcpState; 11] = [
-    TcpState::Established,
-    TcpState::SynSent,
-    TcpState::SynRecv,
-    TcpState::FinWait1,
-    TcpState::FinWait2,
-    TcpState::TimeWait,
-    TcpState::Close,
-    TcpState::CloseWait,
-    TcpState::LastAck,
-    TcpState::Listen,
-    TcpState::Closing,
-];
-
 macro_rules! schemas {
     ($($name:ident: $make:ident of $values:expr;)+) => {
         $(
@@ -65,7 +50,7 @@ schemas! {
     close_initiator: one_of of CloseInitiator::ALL;
     close_frames: one_of of CloseFrames::ALL;
     optional_heartbeat_profile: one_of_or_null of HeartbeatProfile::ALL;
-    optional_tcp_state: one_of_or_null of &TCP_STATES;
+    optional_tcp_state: one_of_or_null of &TcpState::ALL;
     optional_close_method: one_of_or_null of CloseMethod::ALL;
     optional_assessment: one_of_or_null of Assessment::ALL;
     optional_postmortem: one_of_or_null of Postmortem::ALL;

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use ackbeat_liveness::*;
 use proptest::prelude::*;
 
-use crate::table::STATES;
 use crate::world::{Peer, World, process};
 
 const ID: u64 = 7;
@@ -322,7 +321,7 @@ fn moment() -> impl Strategy<Value = Timestamp> {
 }
 
 fn state() -> impl Strategy<Value = TcpState> {
-    prop::sample::select(&STATES)
+    prop::sample::select(&TcpState::ALL)
 }
 
 fn connection() -> impl Strategy<Value = ConnectionId> {

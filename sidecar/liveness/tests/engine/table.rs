@@ -9,21 +9,6 @@ use crate::world::{Peer, World, process};
 
 const ID: u64 = 7;
 
-/// Every state that a socket can be in.
-pub(crate) const STATES: [TcpState; 11] = [
-    TcpState::Established,
-    TcpState::SynSent,
-    TcpState::SynRecv,
-    TcpState::FinWait1,
-    TcpState::FinWait2,
-    TcpState::TimeWait,
-    TcpState::Close,
-    TcpState::CloseWait,
-    TcpState::LastAck,
-    TcpState::Listen,
-    TcpState::Closing,
-];
-
 /// A connection in a state, as it comes there in practice.
 fn in_state(state: TcpState) -> Option<World> {
     let mut world = World::new();
@@ -84,7 +69,7 @@ type Event = (String, Box<dyn Fn(&mut World)>);
 
 fn events() -> Vec<Event> {
     let mut events: Vec<Event> = Vec::new();
-    for state in STATES {
+    for state in TcpState::ALL {
         for (who, task) in [("process", process(false)), ("nobody", None)] {
             events.push((
                 format!("enters {state:?} by {who}"),
@@ -152,7 +137,7 @@ fn events() -> Vec<Event> {
 #[test]
 fn state_event_table() {
     let mut table = String::new();
-    for state in STATES {
+    for state in TcpState::ALL {
         if in_state(state).is_none() {
             continue;
         }
@@ -170,7 +155,7 @@ fn state_event_table() {
 #[test]
 fn sampled_state_table() {
     let mut table = String::new();
-    for state in STATES {
+    for state in TcpState::ALL {
         for shutdown in [0, 1, 2, 3] {
             let mut world = in_state(TcpState::Established).expect("reached before");
             world.socket(ID).shutdown = shutdown;

@@ -9,20 +9,6 @@ use ackbeat_liveness::{
 
 use crate::draw::Draw;
 
-const STATES: [TcpState; 11] = [
-    TcpState::Established,
-    TcpState::SynSent,
-    TcpState::SynRecv,
-    TcpState::FinWait1,
-    TcpState::FinWait2,
-    TcpState::TimeWait,
-    TcpState::Close,
-    TcpState::CloseWait,
-    TcpState::LastAck,
-    TcpState::Listen,
-    TcpState::Closing,
-];
-
 /// A clock that mostly goes on by a little, sometimes by much, and whose stamps are sometimes out of order.
 pub(super) struct Clock {
     pub(super) now: Timestamp,
@@ -85,7 +71,8 @@ pub(super) fn opened(draw: &mut Draw<'_>, connection: ConnectionId, at: Timestam
 }
 
 fn snapshot(draw: &mut Draw<'_>, clock: &Clock) -> Snapshot {
-    let state = if draw.below(4) == 0 { draw.of(&STATES, TcpState::Close) } else { TcpState::Established };
+    let state =
+        if draw.below(4) == 0 { draw.of(&TcpState::ALL, TcpState::Close) } else { TcpState::Established };
     Snapshot {
         connection: connection(draw),
         at: clock.stamp(draw),
@@ -158,7 +145,7 @@ pub(super) fn input(draw: &mut Draw<'_>, clock: &Clock) -> Input {
         2..=9 => Input::Sample(snapshot(draw, clock)),
         10 | 11 => {
             let snapshot = snapshot(draw, clock);
-            let old_state = draw.of(&STATES, TcpState::Established);
+            let old_state = draw.of(&TcpState::ALL, TcpState::Established);
             let process = draw.usually(|draw| Process {
                 pid: draw.u32(),
                 command: "node".into(),
