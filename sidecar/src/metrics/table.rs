@@ -7,6 +7,7 @@
 
 use ackbeat_liveness::{Assessment, CloseInitiator, CloseKind, CloseMethod, Postmortem, Verdict};
 
+use crate::api::ROUTES;
 use crate::api::counters::HeartbeatOutcome;
 use crate::telemetry::attributes;
 
@@ -114,26 +115,13 @@ pub const UNKNOWN: &str = "unknown";
 /// Anything beyond a list (the word of OpenTelemetry's conventions).
 pub const OTHER: &str = "_OTHER";
 
-/// Routes of the API that are told apart.
-pub const ROUTES: &[&str] = &[
-    "/v1/connections",
-    "/v1/verdict",
-    "/v1/status",
-    "/v1/heartbeats",
-    "/v1/events",
-    "/v1/openapi.json",
-    "/healthz",
-    "/readyz",
-    "/metrics",
-    OTHER,
-];
 /// Statuses of the API that are told apart.
 pub const STATUSES: &[&str] = &[
     "101", "200", "202", "400", "404", "405", "406", "408", "409", "411", "413", "414", "415", "422", "426",
     "429", "431", "500", "503", OTHER,
 ];
 
-/// The word for a route: itself, if it is in the list.
+/// The word for a route: itself, if the API has it.
 pub(super) fn route(route: &str) -> &'static str {
     ROUTES.iter().copied().find(|known| *known == route).unwrap_or(OTHER)
 }
@@ -441,7 +429,7 @@ instruments! {
         "ackbeat.api.requests",
         "{request}",
         &[
-            Attribute { key: HTTP_ROUTE, values: || ROUTES.to_vec() },
+            Attribute { key: HTTP_ROUTE, values: || ROUTES.into_iter().chain([OTHER]).collect() },
             Attribute { key: HTTP_RESPONSE_STATUS_CODE, values: || STATUSES.to_vec() },
         ],
         "Requests to the API",
