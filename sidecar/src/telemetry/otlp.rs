@@ -1,7 +1,7 @@
 //! The OTLP exporters, over gRPC or HTTP, with TLS by rustls and ring.
 
 use opentelemetry_otlp::{
-    MetricExporter, Protocol, SpanExporter, WithExportConfig as _, WithHttpConfig as _, WithTonicConfig as _,
+    MetricExporter, Protocol, SpanExporter, WithExportConfig, WithHttpConfig, WithTonicConfig,
 };
 use tonic::transport::{Certificate, ClientTlsConfig};
 
@@ -11,21 +11,10 @@ use super::pipeline::PipelineError;
 /// Builds the exporter of spans. gRPC needs a tokio runtime around the call; its connections live there.
 pub(super) fn build(plan: &OtlpPlan) -> Result<SpanExporter, PipelineError> {
     match plan.protocol {
-        OtlpProtocol::Grpc => {
-            let builder =
-                SpanExporter::builder().with_tonic().with_endpoint(&plan.endpoint).with_timeout(plan.timeout);
-            match tls(plan)? {
-                Some(tls) => builder.with_tls_config(tls).build(),
-                None => builder.build(),
-            }
-            .map_err(|error| failed("building the gRPC exporter of spans", error.to_string()))
-        }
-        OtlpProtocol::HttpProtobuf => SpanExporter::builder()
-            .with_http()
-            .with_http_client(http_client(plan)?)
-            .with_protocol(Protocol::HttpBinary)
-            .with_endpoint(&plan.endpoint)
-            .with_timeout(plan.timeout)
+        OtlpProtocol::Grpc => grpc(SpanExporter::builder().with_tonic(), plan)?
+            .build()
+            .map_err(|error| failed("building the gRPC exporter of spans", error.to_string())),
+        OtlpProtocol::HttpProtobuf => http(SpanExporter::builder().with_http(), plan)?
             .build()
             .map_err(|error| failed("building the HTTP exporter of spans", error.to_string())),
     }
@@ -34,26 +23,31 @@ pub(super) fn build(plan: &OtlpPlan) -> Result<SpanExporter, PipelineError> {
 /// Builds the exporter of metrics. As [`build`].
 pub(crate) fn build_metrics(plan: &OtlpPlan) -> Result<MetricExporter, PipelineError> {
     match plan.protocol {
-        OtlpProtocol::Grpc => {
-            let builder = MetricExporter::builder()
-                .with_tonic()
-                .with_endpoint(&plan.endpoint)
-                .with_timeout(plan.timeout);
-            match tls(plan)? {
-                Some(tls) => builder.with_tls_config(tls).build(),
-                None => builder.build(),
-            }
-            .map_err(|error| failed("building the gRPC exporter of metrics", error.to_string()))
-        }
-        OtlpProtocol::HttpProtobuf => MetricExporter::builder()
-            .with_http()
-            .with_http_client(http_client(plan)?)
-            .with_protocol(Protocol::HttpBinary)
-            .with_endpoint(&plan.endpoint)
-            .with_timeout(plan.timeout)
+        OtlpProtocol::Grpc => grpc(MetricExporter::builder().with_tonic(), plan)?
+            .build()
+            .map_err(|error| failed("building the gRPC exporter of metrics", error.to_string())),
+        OtlpProtocol::HttpProtobuf => http(MetricExporter::builder().with_http(), plan)?
             .build()
             .map_err(|error| failed("building the HTTP exporter of metrics", error.to_string())),
     }
+}
+
+/// A builder over gRPC, with what the plan says.
+fn grpc<B: WithExportConfig + WithTonicConfig>(builder: B, plan: &OtlpPlan) -> Result<B, PipelineError> {
+    let builder = builder.with_endpoint(&plan.endpoint).with_timeout(plan.timeout);
+    Ok(match tls(plan)? {
+        Some(tls) => builder.with_tls_config(tls),
+        None => builder,
+    })
+}
+
+/// A builder over HTTP, with what the plan says.
+fn http<B: WithExportConfig + WithHttpConfig>(builder: B, plan: &OtlpPlan) -> Result<B, PipelineError> {
+    Ok(builder
+        .with_http_client(http_client(plan)?)
+        .with_protocol(Protocol::HttpBinary)
+        .with_endpoint(&plan.endpoint)
+        .with_timeout(plan.timeout))
 }
 
 const fn failed(step: &'static str, cause: String) -> PipelineError {
