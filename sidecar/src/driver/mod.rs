@@ -7,11 +7,10 @@
 pub mod clock;
 mod probes;
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ackbeat_liveness::{ConnectionId, EngineCounters, Input, Opened, Output, Timestamp};
+use ackbeat_liveness::{EngineCounters, Input, Opened, Output, Timestamp};
 use tokio::sync::mpsc;
 use tracing::Instrument as _;
 
@@ -96,7 +95,6 @@ pub struct Driver<S, C, K> {
     chunk: Vec<Input>,
     /// What happened and was not told yet.
     steps: Vec<Step>,
-    watched: HashSet<ConnectionId>,
     closed: u64,
     sampled_at: Timestamp,
     kept_house_at: Timestamp,
@@ -126,7 +124,6 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
             inputs: Vec::new(),
             chunk: Vec::new(),
             steps: Vec::new(),
-            watched: HashSet::new(),
             closed: 0,
             sampled_at: Timestamp::default(),
             kept_house_at: Timestamp::default(),
@@ -155,7 +152,7 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
     pub async fn run(mut self, mut stop: mpsc::Receiver<()>) -> Result<Report, SourceError> {
         let result = self.watch(&mut stop).await;
         let now = self.clock.now();
-        let cut_short = self.watched.len() as u64;
+        let cut_short = self.connections.total() as u64;
         if let Some(recorder) = &mut self.recorder {
             recorder.shut_down(now);
         }
@@ -181,7 +178,7 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
         }
         self.connections.set_turned(self.clock.now());
         self.connections.set_ready();
-        tracing::info!(connections = self.watched.len(), mode = self.source.mode().as_str(), "ready");
+        tracing::info!(connections = self.connections.total(), mode = self.source.mode().as_str(), "ready");
         loop {
             let due = self.due();
             let must_stop = tokio::select! {
@@ -210,14 +207,15 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
         self.connections.set_window_probes(None);
         let drain_ms = u64::try_from(self.drain.as_millis()).unwrap_or(u64::MAX);
         let deadline = self.clock.now().plus_ms(drain_ms);
-        if !self.watched.is_empty() {
+        let watched = self.connections.total();
+        if watched > 0 {
             tracing::info!(
-                connections = self.watched.len(),
+                connections = watched,
                 drain_ms,
                 "stopping: what is open is watched a little longer; a second signal stops at once"
             );
         }
-        while !self.watched.is_empty() && self.clock.now() < deadline {
+        while self.connections.total() > 0 && self.clock.now() < deadline {
             let due = self.due().min(deadline);
             let must_stop = tokio::select! {
                 biased;
@@ -251,7 +249,7 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
     /// When the next pass of the sampler is due, if the engine wants one at `wanted`; `None` while nothing asks for one.
     fn sample_due(&self, wanted: Option<Timestamp>) -> Option<Timestamp> {
         let wanted = wanted.map(|at| at.max(self.sampled_at.plus_ms(SAMPLE_GAP_MS)));
-        let steady = (!self.source.announces_outstanding() && !self.watched.is_empty())
+        let steady = (!self.source.announces_outstanding() && self.connections.total() > 0)
             .then(|| self.sampled_at.plus_ms(STEADY_SAMPLE_MS));
         [wanted, steady].into_iter().flatten().min()
     }
@@ -353,7 +351,6 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
                     }
                 }
                 Step::Opened(opened) => {
-                    self.watched.insert(opened.connection);
                     tracing::debug!(
                         connection = opened.connection.0,
                         local_port = opened.endpoints.local_port,
@@ -377,7 +374,6 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
             }
             Output::Closing { connection, .. } => Some(*connection),
             Output::Closed(record) => {
-                self.watched.remove(&record.connection);
                 self.closed += 1;
                 Some(record.connection)
             }
@@ -393,7 +389,7 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
         let state = Housekeeping {
             source: self.source.counters(),
             recording_lost: self.recorder.as_ref().map_or(0, Recorder::lost),
-            connections: self.watched.len(),
+            connections: self.connections.total(),
             engine: self.connections.engine_counters(),
             probes: self.probes.counters,
         };

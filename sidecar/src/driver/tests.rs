@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use ackbeat_liveness::{
-    Direction, Endpoints, Engine, Frame, FrameKind, HeartbeatProfile, Opened, Policy, ProbeWanted, Role, Seq,
-    Snapshot, Synchronization, TcpState, Transition, Upgrade, WindowProbes,
+    ConnectionId, Direction, Endpoints, Engine, Frame, FrameKind, HeartbeatProfile, Opened, Policy,
+    ProbeWanted, Role, Seq, Snapshot, Synchronization, TcpState, Transition, Upgrade, WindowProbes,
 };
 
 use super::clock::MonotonicClock;
