@@ -4,10 +4,10 @@
 mod otlp;
 mod prometheus;
 mod running;
-mod web;
 
 use std::time::{Duration, Instant};
 
+use ackbeat_tests::http_get;
 use anyhow::Result;
 
 /// Generous: the machine may be busy.
@@ -28,7 +28,7 @@ async fn wait_until(what: &str, mut condition: impl FnMut() -> Result<(bool, Str
 
 /// The page, once every close of the story is in it, and a sweep that saw the one connection that is left.
 async fn page_of(running: &running::Running) -> Result<String> {
-    let read = || web::get(running.address, "/metrics", "*/*").map(|(_, page)| page);
+    let read = || http_get::get(None, running.address, "/metrics");
     wait_until("the story's closes", || {
         let page = read()?;
         let closes: f64 = sum(&page, "ackbeat_connection_closes_total{");

@@ -24,6 +24,32 @@ export const say = (peerPort, event, more = {}) => {
 // Bytes that look like empty Ping frames: a parser that guesses would see Pings.
 const payload = (bytes) => Buffer.alloc(bytes, Buffer.from([0x89, 0x00]));
 
+// Serves one client of a server of the package ws, and says what happens to it. What the events need is kept in members
+// of the socket. `onPong` is called for each Pong.
+export const serve = (socket, request, onPong = () => {}) => {
+  const peerPort = request.socket.remotePort;
+  Object.assign(socket, { peerPort, pongs: 0, openedAt: performance.now() });
+  say(peerPort, 'opened');
+  socket.on('pong', () => {
+    onPong();
+    socket.pongs += 1;
+    say(peerPort, 'pong');
+  });
+  socket.on('message', (data, isBinary) => {
+    if (isBinary) return;
+    const send = (bytes) => socket.send(bytes, { binary: true });
+    answer(peerPort, data.toString(), send, (code, reason) => socket.close(code, reason));
+  });
+  socket.on('error', () => {}); // a client that resets; 'close' follows
+  socket.on('close', () => say(peerPort, 'closed'));
+};
+
+// Says that the host gives this socket up.
+export const sayKilled = (socket, missed, buffered_bytes) => {
+  const lifetime_ms = Math.round(performance.now() - socket.openedAt);
+  say(socket.peerPort, 'killed', { missed, buffered_bytes, lifetime_ms, pongs: socket.pongs });
+};
+
 // Does what a client asks for in a text message. Any other message is a session's own data.
 export const answer = (peerPort, text, send, leave) => {
   let ask;

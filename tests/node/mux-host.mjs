@@ -5,7 +5,7 @@
 // With Infinity as MISSED_MAX the watchdog closes nothing.
 import { createServer } from 'node:http';
 
-import { answer, load, path, say } from './events.mjs';
+import { load, path, say, sayKilled, serve } from './events.mjs';
 
 const { WebSocketServer } = load('ws');
 
@@ -17,21 +17,10 @@ const server = createServer();
 const sockets = new WebSocketServer({ server, path, perMessageDeflate: false });
 
 sockets.on('connection', (socket, request) => {
-  const peerPort = request.socket.remotePort;
-  Object.assign(socket, { peerPort, missed: 0, pongs: 0, openedAt: performance.now() });
-  say(peerPort, 'opened');
-  socket.on('pong', () => {
+  socket.missed = 0;
+  serve(socket, request, () => {
     socket.missed = 0;
-    socket.pongs += 1;
-    say(peerPort, 'pong');
   });
-  socket.on('message', (data, isBinary) => {
-    if (isBinary) return;
-    const send = (bytes) => socket.send(bytes, { binary: true });
-    answer(peerPort, data.toString(), send, (code, reason) => socket.close(code, reason));
-  });
-  socket.on('error', () => {}); // a client that resets; 'close' follows
-  socket.on('close', () => say(peerPort, 'closed'));
 });
 
 setInterval(() => {
@@ -40,12 +29,7 @@ setInterval(() => {
     if (socket.missed >= missedMax) {
       setImmediate(() => {
         if (socket.readyState !== socket.OPEN) return;
-        say(socket.peerPort, 'killed', {
-          missed: socket.missed,
-          buffered_bytes: socket.bufferedAmount,
-          lifetime_ms: Math.round(performance.now() - socket.openedAt),
-          pongs: socket.pongs,
-        });
+        sayKilled(socket, socket.missed, socket.bufferedAmount);
         socket.terminate();
       });
     } else {

@@ -5,7 +5,7 @@
 import { readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 
-import { answer, load, path, say } from './events.mjs';
+import { load, path, say, sayKilled, serve } from './events.mjs';
 
 const { WebSocketServer } = load('ws');
 
@@ -18,21 +18,10 @@ const server = createServer();
 const sockets = new WebSocketServer({ server, path, perMessageDeflate: false });
 
 sockets.on('connection', (socket, request) => {
-  const peerPort = request.socket.remotePort;
-  Object.assign(socket, { request, peerPort, missed: 0, pongs: 0, openedAt: performance.now() });
-  say(peerPort, 'opened');
-  socket.on('pong', () => {
+  Object.assign(socket, { request, missed: 0 });
+  serve(socket, request, () => {
     socket.missed = 0;
-    socket.pongs += 1;
-    say(peerPort, 'pong');
   });
-  socket.on('message', (data, isBinary) => {
-    if (isBinary) return;
-    const send = (bytes) => socket.send(bytes, { binary: true });
-    answer(peerPort, data.toString(), send, (code, reason) => socket.close(code, reason));
-  });
-  socket.on('error', () => {}); // a client that resets; 'close' follows
-  socket.on('close', () => say(peerPort, 'closed'));
 });
 
 setInterval(() => {
@@ -42,10 +31,9 @@ setInterval(() => {
 }, 2000);
 
 const beat = async (socket) => {
-  const { request, missed, peerPort, pongs, openedAt } = socket;
+  const { request, missed, peerPort } = socket;
   if (missed >= 2 && (await isGone(request.socket)) !== false) {
-    const lifetime_ms = Math.round(performance.now() - openedAt);
-    say(peerPort, 'killed', { missed, buffered_bytes: socket.bufferedAmount, lifetime_ms, pongs });
+    sayKilled(socket, missed, socket.bufferedAmount);
     say(peerPort, 'closing', { code: 1011 });
     socket.close(1011, 'heartbeat timeout');
     setTimeout(() => socket.terminate(), 5000);

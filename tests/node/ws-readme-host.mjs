@@ -4,7 +4,7 @@
 // Usage: node ws-readme-host.mjs ADDRESS INTERVAL_MS; the README's interval is 30000.
 import { createServer } from 'node:http';
 
-import { answer, load, path, say } from './events.mjs';
+import { load, path, say, sayKilled, serve } from './events.mjs';
 
 const { WebSocketServer } = load('ws');
 
@@ -14,32 +14,18 @@ const server = createServer();
 const sockets = new WebSocketServer({ server, path, perMessageDeflate: false });
 
 sockets.on('connection', (socket, request) => {
-  const peerPort = request.socket.remotePort;
-  Object.assign(socket, { peerPort, pongs: 0, openedAt: performance.now(), isAlive: true });
-  say(peerPort, 'opened');
-  socket.on('pong', () => {
+  socket.isAlive = true;
+  serve(socket, request, () => {
     socket.isAlive = true;
-    socket.pongs += 1;
-    say(peerPort, 'pong');
   });
-  socket.on('message', (data, isBinary) => {
-    if (isBinary) return;
-    const send = (bytes) => socket.send(bytes, { binary: true });
-    answer(peerPort, data.toString(), send, (code, reason) => socket.close(code, reason));
-  });
-  socket.on('error', () => {}); // a client that resets; 'close' follows
-  socket.on('close', () => say(peerPort, 'closed'));
 });
 
 setInterval(() => {
   sockets.clients.forEach((socket) => {
     const buffered_bytes = socket.bufferedAmount;
     if (socket.isAlive === false) {
-      const lifetime_ms = Math.round(performance.now() - socket.openedAt);
       // Terminated already: its 'close' is on its way.
-      if (socket.readyState === socket.OPEN) {
-        say(socket.peerPort, 'killed', { missed: 1, buffered_bytes, lifetime_ms, pongs: socket.pongs });
-      }
+      if (socket.readyState === socket.OPEN) sayKilled(socket, 1, buffered_bytes);
       return socket.terminate();
     }
     socket.isAlive = false;

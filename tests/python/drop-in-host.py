@@ -11,11 +11,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "sidecar" /
 
 from heartbeat import Heartbeat  # noqa: E402
 from websockets.asyncio.server import serve  # noqa: E402
-from websockets.exceptions import ConnectionClosed  # noqa: E402
 
-from events import Connection, say  # noqa: E402
-
-CONNECTIONS = {}
+from events import say  # noqa: E402
+from serving import CONNECTIONS, handler  # noqa: E402
 
 
 class TellingHeartbeat(Heartbeat):
@@ -24,34 +22,6 @@ class TellingHeartbeat(Heartbeat):
     def heard(self, watched):
         super().heard(watched)
         CONNECTIONS[watched.connection.id].pong()
-
-
-async def handler(socket):
-    """Serves one client."""
-    connection = Connection(socket.remote_address[1], socket.transport)
-    CONNECTIONS[socket.id] = connection
-    sending = set()
-
-    def sent(task):
-        sending.discard(task)
-        # Asked for, because asyncio complains of errors that nobody looked at: a client that is gone is no news.
-        if not task.cancelled():
-            task.exception()
-
-    try:
-        async for message in socket:
-            if isinstance(message, str):
-                for data in connection.answer(message):
-                    # All at once, as a host with a single write chain has it: nothing waits for the peer.
-                    task = asyncio.create_task(socket.send(data))
-                    sending.add(task)
-                    task.add_done_callback(sent)
-    except ConnectionClosed:
-        pass
-    finally:
-        connection.closed()
-        del CONNECTIONS[socket.id]
-
 
 def on_kill(kill):
     """A connection is being closed."""

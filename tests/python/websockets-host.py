@@ -8,12 +8,10 @@ import logging
 import sys
 
 from websockets.asyncio.server import serve
-from websockets.exceptions import ConnectionClosed
 from websockets.frames import Frame, Opcode
 
-from events import Connection, say
-
-CONNECTIONS = {}
+from events import say
+from serving import CONNECTIONS, handler
 
 
 class Watch(logging.Handler):
@@ -33,34 +31,6 @@ class Watch(logging.Handler):
             connection.pong()
         elif record.msg == "- timed out waiting for keepalive pong":
             connection.killed()
-
-
-async def handler(socket):
-    """Serves one client."""
-    connection = Connection(socket.remote_address[1], socket.transport)
-    CONNECTIONS[socket.id] = connection
-    sending = set()
-
-    def sent(task):
-        sending.discard(task)
-        # Asked for, because asyncio complains of errors that nobody looked at: a client that is gone is no news.
-        if not task.cancelled():
-            task.exception()
-
-    try:
-        async for message in socket:
-            if isinstance(message, str):
-                for data in connection.answer(message):
-                    # All at once, as a host with a single write chain has it: nothing waits for the peer.
-                    task = asyncio.create_task(socket.send(data))
-                    sending.add(task)
-                    task.add_done_callback(sent)
-    except ConnectionClosed:
-        pass
-    finally:
-        connection.closed()
-        del CONNECTIONS[socket.id]
-
 
 async def main():
     address, ping_interval_s, ping_timeout_s = sys.argv[1], float(sys.argv[2]), float(sys.argv[3])

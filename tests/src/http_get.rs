@@ -1,4 +1,4 @@
-//! `GET` of small answers, inside a network namespace: for the HTTP interfaces of programs that the tests talk to.
+//! `GET` of small answers, inside a network namespace or without one: for the HTTP interfaces of programs that the tests talk to.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -18,17 +18,20 @@ const ANSWER_DEADLINE: Duration = Duration::from_secs(30);
 ///
 /// # Errors
 /// If nothing listens, the answer is cut short, or its status is another one; the message has the body.
-pub fn get(namespace: &Namespace, address: SocketAddr, target: &str) -> Result<String> {
-    let answer = namespace
-        .run(|| -> std::io::Result<Vec<u8>> {
-            let mut stream = TcpStream::connect_timeout(&address, ANSWER_DEADLINE)?;
-            stream.set_read_timeout(Some(ANSWER_DEADLINE))?;
-            write!(stream, "GET {target} HTTP/1.0\r\nHost: {address}\r\nAccept: */*\r\n\r\n")?;
-            let mut answer = Vec::new();
-            stream.read_to_end(&mut answer)?;
-            Ok(answer)
-        })?
-        .with_context(|| format!("GET {target} from {address} failed"))?;
+pub fn get<'a>(
+    namespace: impl Into<Option<&'a Namespace>>,
+    address: SocketAddr,
+    target: &str,
+) -> Result<String> {
+    let answer = Namespace::run_in(namespace.into(), || -> std::io::Result<Vec<u8>> {
+        let mut stream = TcpStream::connect_timeout(&address, ANSWER_DEADLINE)?;
+        stream.set_read_timeout(Some(ANSWER_DEADLINE))?;
+        write!(stream, "GET {target} HTTP/1.0\r\nHost: {address}\r\nAccept: */*\r\n\r\n")?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer)?;
+        Ok(answer)
+    })?
+    .with_context(|| format!("GET {target} from {address} failed"))?;
     let answer = String::from_utf8_lossy(&answer);
     let (head, body) = answer
         .split_once("\r\n\r\n")
@@ -44,7 +47,11 @@ pub fn get(namespace: &Namespace, address: SocketAddr, target: &str) -> Result<S
 ///
 /// # Errors
 /// As [`get`], or if the body is no JSON.
-pub fn get_json(namespace: &Namespace, address: SocketAddr, target: &str) -> Result<serde_json::Value> {
+pub fn get_json<'a>(
+    namespace: impl Into<Option<&'a Namespace>>,
+    address: SocketAddr,
+    target: &str,
+) -> Result<serde_json::Value> {
     let body = get(namespace, address, target)?;
     serde_json::from_str(&body).with_context(|| format!("GET {target} from {address}: no JSON: {body}"))
 }
@@ -64,16 +71,15 @@ pub fn escaped(text: &str) -> String {
     })
 }
 
-/// An unused port of the loopback of `namespace`.
+/// An unused port of the loopback.
 ///
 /// # Errors
 /// If the kernel has none.
-pub fn free_port(namespace: &Namespace) -> Result<u16> {
-    namespace
-        .run(|| -> std::io::Result<u16> {
-            Ok(std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
-        })?
-        .context("finding a free port failed")
+pub fn free_port<'a>(namespace: impl Into<Option<&'a Namespace>>) -> Result<u16> {
+    Namespace::run_in(namespace.into(), || -> std::io::Result<u16> {
+        Ok(std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
+    })?
+    .context("finding a free port failed")
 }
 
 #[cfg(test)]

@@ -112,6 +112,17 @@ impl Namespace {
         Ok(self.file.metadata().context("reading a namespace's inode failed")?.ino())
     }
 
+    /// [`Namespace::run`], or without a namespace `work` where this thread is.
+    ///
+    /// # Errors
+    /// As [`Namespace::run`].
+    pub fn run_in<T: Send>(namespace: Option<&Self>, work: impl FnOnce() -> T + Send) -> Result<T> {
+        match namespace {
+            Some(namespace) => namespace.run(work),
+            None => Ok(work()),
+        }
+    }
+
     /// Runs `work` on a thread that is in this namespace, and waits for it. Sockets and processes that it makes stay
     /// in the namespace.
     ///

@@ -68,7 +68,8 @@ impl OtlpPorts {
     ///
     /// # Errors
     /// If the kernel has none.
-    pub fn free(namespace: &Namespace) -> Result<Self> {
+    pub fn free<'a>(namespace: impl Into<Option<&'a Namespace>>) -> Result<Self> {
+        let namespace = namespace.into();
         Ok(Self { grpc: free_port(namespace)?, http: free_port(namespace)? })
     }
 
@@ -85,11 +86,12 @@ pub struct OtlpReceiver {
 }
 
 impl OtlpReceiver {
-    /// Starts it on the loopback of `namespace`.
+    /// Starts it on the loopback (of `namespace`, if there is one).
     ///
     /// # Errors
     /// If it is not installed or does not listen.
-    pub fn start(namespace: &Namespace, ports: OtlpPorts) -> Result<Self> {
+    pub fn start<'a>(namespace: impl Into<Option<&'a Namespace>>, ports: OtlpPorts) -> Result<Self> {
+        let namespace = namespace.into();
         let OtlpPorts { grpc: grpc_port, http: http_port } = ports;
         let mut command = Command::new(tools::rotel_agent()?);
         command
@@ -98,18 +100,24 @@ impl OtlpReceiver {
             .args(["--otlp-http-endpoint", &format!("127.0.0.1:{http_port}")])
             .args(["--exporter", "blackhole", "--log-format", "json"])
             .args(["--debug-log", "traces", "--debug-log", "metrics", "--debug-log-verbosity", "detailed"]);
-        let mut process = Process::spawn("rotel", Some(namespace), command)?;
+        let mut process = Process::spawn("rotel", namespace, command)?;
         wait_until("the OTLP receiver's two ports", START_DEADLINE, || {
             if let Some(status) = process.try_wait()? {
                 anyhow::bail!("the OTLP receiver ended with {status}: {}", process.last_words());
             }
-            namespace.run(|| {
+            Namespace::run_in(namespace, || {
                 [grpc_port, http_port]
                     .iter()
                     .all(|port| std::net::TcpStream::connect(("127.0.0.1", *port)).is_ok())
             })
         })?;
         Ok(Self { process })
+    }
+
+    /// The last lines that it printed, for a message.
+    #[must_use]
+    pub fn last_words(&self) -> String {
+        self.process.last_words()
     }
 
     /// What it has received so far. The last span may not be whole yet.

@@ -93,11 +93,8 @@ impl Process {
     ) -> Result<(Self, Option<ChildStdin>)> {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let program = command.get_program().to_string_lossy().into_owned();
-        let spawned = match namespace {
-            // A child lives in the namespace of the thread that started it.
-            Some(namespace) => namespace.run(move || command.spawn())?,
-            None => command.spawn(),
-        };
+        // A child lives in the namespace of the thread that started it.
+        let spawned = Namespace::run_in(namespace, move || command.spawn())?;
         let mut child = spawned.with_context(|| format!("starting {label} ({program}) failed"))?;
         let stdin = child.stdin.take();
         let mut process = Self {

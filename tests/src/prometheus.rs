@@ -30,7 +30,7 @@ pub struct Target {
 
 /// A running Prometheus. Dropping it kills it and removes what it stored.
 pub struct Prometheus<'a> {
-    namespace: &'a Namespace,
+    namespace: Option<&'a Namespace>,
     address: SocketAddr,
     // Before the folder: it must have ended when the folder goes.
     process: Process,
@@ -55,11 +55,12 @@ fn configuration(targets: &[Target]) -> String {
 }
 
 impl<'a> Prometheus<'a> {
-    /// Starts it on the loopback of `namespace`; it reads the pages of `targets` from then on.
+    /// Starts it on the loopback (of `namespace`, if there is one); it reads the pages of `targets` from then on.
     ///
     /// # Errors
     /// If it is not installed or does not answer.
-    pub fn start(namespace: &'a Namespace, targets: &[Target]) -> Result<Self> {
+    pub fn start(namespace: impl Into<Option<&'a Namespace>>, targets: &[Target]) -> Result<Self> {
+        let namespace = namespace.into();
         let storage = tempfile::tempdir().context("making a folder failed")?;
         let file = storage.path().join("prometheus.yml");
         std::fs::write(&file, configuration(targets)).context("writing the configuration failed")?;
@@ -70,7 +71,8 @@ impl<'a> Prometheus<'a> {
             .arg(format!("--storage.tsdb.path={}", storage.path().join("data").display()))
             .arg(format!("--web.listen-address={address}"))
             .args(["--log.level=warn", "--enable-feature=exemplar-storage"]);
-        let mut process = Process::spawn("prometheus", Some(namespace), command)?;
+        let mut process = Process::spawn("prometheus", namespace, command)
+            .context("install Debian's package prometheus")?;
         wait_until("Prometheus's word that it is ready", START_DEADLINE, || {
             if let Some(status) = process.try_wait()? {
                 bail!("Prometheus ended with {status}: {}", process.last_words());
