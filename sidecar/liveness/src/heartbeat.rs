@@ -307,6 +307,10 @@ impl Heartbeat {
     }
 
     /// When the last Pong passed.
+    pub(crate) fn last_ping_at(&self) -> Option<Timestamp> {
+        self.last_ping_at
+    }
+
     pub(crate) fn last_pong_at(&self) -> Option<Timestamp> {
         self.pongs.back().map(|pong| pong.at)
     }

@@ -382,6 +382,9 @@ pub struct Heartbeat {
     /// comes up to a fifth of an interval late is not missed yet, and at a close a twentieth too few is counted too. `None`
     /// where unknown.
     pub missed: Option<u32>,
+    /// Age of the last Ping that was seen or reported, in milliseconds, whoever asks. Inferred ones have none.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub last_ping_age_ms: Option<u64>,
     /// Age of the last Pong, in milliseconds; where the peer asks, of its last Ping.
     pub last_pong_age_ms: Option<u64>,
     /// Where the oldest unanswered Ping is.

@@ -49,6 +49,7 @@ pub(super) fn connection(info: &ConnectionInfo<'_>, assessed: &Assessed, now: Ti
             profile: assessed.heartbeat.profile,
             interval_ms: assessed.heartbeat.interval_ms,
             missed: assessed.heartbeat.missed,
+            last_ping_age_ms: assessed.heartbeat.last_ping_age_ms,
             last_pong_age_ms: assessed.heartbeat.last_pong_age_ms,
             ping_location: assessed.heartbeat.ping_location,
             ping_bytes_ahead: assessed.heartbeat.ping_bytes_ahead,

@@ -99,6 +99,9 @@ pub struct Heartbeat {
     /// Pings since the last Pong, as the host would count them.
     #[schema(required = true)]
     pub missed: Option<u32>,
+    /// Age of the last Ping that was seen or reported.
+    #[schema(required = true)]
+    pub last_ping_age_ms: Option<u64>,
     /// Age of the last Pong.
     #[schema(required = true)]
     pub last_pong_age_ms: Option<u64>,

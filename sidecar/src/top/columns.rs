@@ -24,6 +24,7 @@ pub(super) enum Kind {
     Verdict,
     Peer,
     Path,
+    PingAge,
     PongAge,
     Ping,
     Interval,
@@ -36,9 +37,10 @@ pub(super) enum Kind {
 }
 
 /// In the order in which they stand.
-const ORDER: [Kind; 12] = [
+const ORDER: [Kind; 13] = [
     Kind::Verdict,
     Kind::Peer,
+    Kind::PingAge,
     Kind::PongAge,
     Kind::Missed,
     Kind::Ping,
@@ -52,7 +54,7 @@ const ORDER: [Kind; 12] = [
 ];
 
 /// In the order in which they get room.
-const PRIORITY: [Kind; 12] = [
+const PRIORITY: [Kind; 13] = [
     Kind::Verdict,
     Kind::Peer,
     Kind::PongAge,
@@ -60,6 +62,7 @@ const PRIORITY: [Kind; 12] = [
     Kind::Sparkline,
     Kind::PingBytesAhead,
     Kind::RoundTrip,
+    Kind::PingAge,
     Kind::Missed,
     Kind::Path,
     Kind::Age,
@@ -73,8 +76,9 @@ impl Kind {
             Self::Verdict => "VERDICT",
             Self::Peer => "PEER",
             Self::Path => "PATH",
+            Self::PingAge => "PING",
             Self::PongAge => "PONG",
-            Self::Ping => "PING",
+            Self::Ping => "PING IS",
             Self::Interval => "EVERY",
             Self::Missed => "MISS",
             Self::SendQueue => "QUEUE",
@@ -96,7 +100,12 @@ impl Kind {
             Self::Missed => 4,
             Self::Sparkline => SPARKLINE.0,
             // With room for the mark of the order beside the title.
-            Self::SendQueue | Self::PongAge | Self::RoundTrip | Self::Age | Self::Interval => 6,
+            Self::SendQueue
+            | Self::PingAge
+            | Self::PongAge
+            | Self::RoundTrip
+            | Self::Age
+            | Self::Interval => 6,
             Self::PingBytesAhead => 7,
         }
     }
@@ -109,7 +118,13 @@ impl Kind {
             Self::PingBytesAhead => Some(SortKey::PingBytesAhead),
             Self::RoundTrip => Some(SortKey::RoundTrip),
             Self::Age => Some(SortKey::Age),
-            Self::Peer | Self::Path | Self::Ping | Self::Interval | Self::Missed | Self::Sparkline => None,
+            Self::Peer
+            | Self::Path
+            | Self::PingAge
+            | Self::Ping
+            | Self::Interval
+            | Self::Missed
+            | Self::Sparkline => None,
         }
     }
 
@@ -140,6 +155,7 @@ impl Kind {
             Self::Verdict => verdict(connection),
             Self::Peer => harmless(&connection.peer),
             Self::Path => connection.path.as_deref().map_or_else(|| UNKNOWN.to_owned(), harmless),
+            Self::PingAge => known(heartbeat.last_ping_age_ms, age),
             Self::PongAge => known(heartbeat.last_pong_age_ms, age),
             Self::Ping => match heartbeat.ping_location {
                 PingLocation::Unknown => UNKNOWN.to_owned(),

@@ -31,6 +31,7 @@ pub(crate) fn congested() -> Connection {
             profile: Some(HeartbeatProfile::Rfc6455),
             interval_ms: Some(2_000),
             missed: Some(4),
+            last_ping_age_ms: Some(240),
             last_pong_age_ms: Some(8_240),
             ping_location: PingLocation::NotSent,
             ping_bytes_ahead: Some(26_412_000),
@@ -71,6 +72,7 @@ pub(crate) fn alive(number: u64) -> Connection {
         rung: Rung::Pong,
         heartbeat: Heartbeat {
             missed: Some(0),
+            last_ping_age_ms: Some(1_210 + number * 10),
             last_pong_age_ms: Some(1_200 + number * 10),
             ping_location: PingLocation::Unknown,
             ping_bytes_ahead: None,
@@ -104,6 +106,7 @@ pub(crate) fn silent() -> Connection {
         suggested_close: Some(SuggestedClose { code: 1011, reason: "heartbeat timeout".to_owned() }),
         heartbeat: Heartbeat {
             missed: Some(31),
+            last_ping_age_ms: Some(1_050),
             last_pong_age_ms: Some(63_100),
             ping_location: PingLocation::Acked,
             ping_bytes_ahead: Some(0),
@@ -138,6 +141,7 @@ pub(crate) fn unknown() -> Connection {
             profile: None,
             interval_ms: None,
             missed: None,
+            last_ping_age_ms: None,
             last_pong_age_ms: None,
             ping_location: PingLocation::Unknown,
             ping_bytes_ahead: None,

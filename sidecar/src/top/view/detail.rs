@@ -143,6 +143,7 @@ fn heartbeat(connection: &Connection, palette: Palette) -> Vec<Parts> {
         section(&format!("heartbeat, source {} {profile}", heartbeat.source), palette),
         value("interval", known(heartbeat.interval_ms, interval)),
         value("missed", known(heartbeat.missed, |missed| missed.to_string())),
+        value("last Ping", known(heartbeat.last_ping_age_ms, |ms| format!("{} ago", age(ms)))),
         value("last Pong", known(heartbeat.last_pong_age_ms, |ms| format!("{} ago", age(ms)))),
         value("Ping", format!("{}{inferred}", words(heartbeat.ping_location.as_str()))),
         value("bytes before", known(heartbeat.ping_bytes_ahead, grouped)),

@@ -20,10 +20,11 @@ const KEYS: [(&str, &str); 10] = [
 ];
 
 /// Column, and what it shows.
-const COLUMNS: [(&str, &str); 7] = [
+const COLUMNS: [(&str, &str); 8] = [
     ("VERDICT", "what the evidence adds up to; ! marks a justified kill"),
-    ("PONG, MISS", "age of the last Pong; Pings since, as the host counts"),
-    ("PING", "where the oldest unanswered Ping is"),
+    ("PING, PONG", "ages of the last Ping and the last Pong"),
+    ("MISS", "Pings since that Pong, as the host counts"),
+    ("PING IS", "where the oldest unanswered Ping is"),
     ("QUEUE", "bytes not acknowledged, now and before (K = 1024)"),
     ("BEFORE", "bytes that the Ping waits behind"),
     ("EVERY", "learned interval of the heartbeat"),
