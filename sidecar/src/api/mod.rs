@@ -24,7 +24,7 @@ use std::sync::Arc;
 use ackbeat_liveness::{Input, Timestamp};
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
 use axum::routing::{get, post};
@@ -47,8 +47,8 @@ const BODIES_MAX: usize = 32;
 
 /// The page of metrics, as Prometheus reads it.
 pub trait MetricsPage: Send + Sync {
-    /// The page now: its content type and its text, for a client with this `Accept` header. It must not block.
-    fn render(&self, accept: Option<&str>) -> (&'static str, String);
+    /// The page now, in the form that the headers of a request ask for. It must not block.
+    fn answer(&self, headers: &HeaderMap) -> Response;
 }
 
 /// What does not change while the sidecar runs.

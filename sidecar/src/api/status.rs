@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{RawQuery, State};
-use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse as _, Response};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
 
 use super::Api;
 use super::counters::HeartbeatOutcome;
@@ -122,7 +122,7 @@ const fn of(is_good: bool) -> StatusCode {
 )]
 pub(super) async fn metrics(
     State(api): State<Arc<Api>>,
-    headers: axum::http::HeaderMap,
+    headers: HeaderMap,
     RawQuery(raw): RawQuery,
 ) -> Result<Response, Problem> {
     without_parameters(raw.as_deref())?;
@@ -132,7 +132,5 @@ pub(super) async fn metrics(
             "there are no metrics here: OTEL_METRICS_EXPORTER leaves prometheus out",
         ));
     };
-    let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
-    let (content_type, body) = page.render(accept);
-    Ok(([(header::CONTENT_TYPE, content_type)], body).into_response())
+    Ok(page.answer(&headers))
 }

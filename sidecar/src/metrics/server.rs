@@ -41,30 +41,21 @@ pub struct ServeError {
 }
 
 fn routes(page: Page) -> Router {
-    Router::new().route(PATH, get(move |headers: HeaderMap| std::future::ready(answer(&page, &headers))))
+    Router::new().route(PATH, get(move |headers: HeaderMap| std::future::ready(page.answer(&headers))))
 }
 
 impl MetricsPage for Page {
-    fn render(&self, accept: Option<&str>) -> (&'static str, String) {
-        let form = Form::accepted(accept);
+    fn answer(&self, headers: &HeaderMap) -> Response {
+        // A list may come in several lines (RFC 9110 section 5.3).
+        let accept: Vec<&str> =
+            headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
+        let form = Form::accepted(Some(&accept.join(",")));
         match self.render(form) {
-            Ok(text) => (form.content_type(), text),
+            Ok(text) => ([(header::CONTENT_TYPE, form.content_type()), (header::VARY, "Accept")], text)
+                .into_response(),
             // No reading leads there.
-            Err(error) => ("text/plain; charset=utf-8", format!("# {error}\n")),
+            Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
         }
-    }
-}
-
-fn answer(page: &Page, headers: &HeaderMap) -> Response {
-    // A list may come in several lines (RFC 9110 section 5.3).
-    let accept: Vec<&str> =
-        headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
-    let form = Form::accepted(Some(&accept.join(",")));
-    match page.render(form) {
-        Ok(text) => {
-            ([(header::CONTENT_TYPE, form.content_type()), (header::VARY, "Accept")], text).into_response()
-        }
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }
 }
 

@@ -22,6 +22,9 @@ use ackbeat_liveness::{
     ConnectionId, Direction, Endpoints, Engine, Frame, FrameKind, HeartbeatProfile, Input, Opened, Policy,
     Role, Seq, Snapshot, Synchronization, TcpState, Timestamp, Transition, Upgrade,
 };
+use axum::http::HeaderMap;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse as _, Response};
 use tokio::sync::mpsc;
 
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
@@ -116,8 +119,8 @@ impl Source for Made {
 struct Page;
 
 impl MetricsPage for Page {
-    fn render(&self, _accept: Option<&str>) -> (&'static str, String) {
-        ("text/plain; version=0.0.4", "ackbeat_connections 1\n".to_owned())
+    fn answer(&self, _headers: &HeaderMap) -> Response {
+        ([(CONTENT_TYPE, "text/plain; version=0.0.4")], "ackbeat_connections 1\n").into_response()
     }
 }
 
