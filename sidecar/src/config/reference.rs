@@ -173,7 +173,7 @@ pub const SETTINGS: &[Setting] = &[
     threshold(
         "thresholds.pong_budget_ms",
         ValueKind::Milliseconds,
-        "A Pong is in time for this long after its Ping was acknowledged.",
+        "A Pong is in time for this long after its Ping was acknowledged. Where the peer asks, its next heartbeat is in time for twice its longest recent interval and this long on top.",
     ),
     threshold(
         "thresholds.unreachable_retransmits",
@@ -199,7 +199,7 @@ pub const SETTINGS: &[Setting] = &[
     threshold(
         "thresholds.silent_after_ms",
         ValueKind::Milliseconds,
-        "`silent` justifies a kill once the oldest unanswered Ping was acknowledged this long ago.",
+        "`silent` justifies a kill once the oldest unanswered Ping was acknowledged this long ago, or the next heartbeat of a peer that asks was overdue for this long.",
     ),
     threshold(
         "thresholds.stalled_after_ms",
