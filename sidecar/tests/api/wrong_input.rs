@@ -65,6 +65,11 @@ const BODIES: &[&str] = &[
     r#"{"heartbeats":[{"peer":"10.0.0.7:2","kind":"ping","age_ms":-5}]}"#,
     r#"{"heartbeats":[{"peer":"10.0.0.7:2","kind":"ping","age_ms":60001}]}"#,
     r#"{"heartbeats":[{"peer":"10.0.0.7:2","kind":"ping","age":5}]}"#,
+    r#"{"heartbeats":[{"peer":"10.0.0.7:2","kind":"pong","code":1011}]}"#,
+    r#"{"heartbeats":[{"peer":"10.0.0.7:2","kind":"close","code":999}]}"#,
+    r#"{"heartbeats":[{"peer":"10.0.0.7:2","kind":"close","code":70000}]}"#,
+    r#"{"heartbeats":[{"peer":"10.0.0.7:2","kind":"close","reason":"heartbeat timeout"}]}"#,
+    r#"{"heartbeats":[{"peer":"10.0.0.7:2","kind":"close","code":1011,"reason":"more than one hundred and twenty-three bytes, which is what RFC 6455 leaves of a control frame's payload for the reason of a close"}]}"#,
     r#"{"heartbeats":[{"peer":"10.0.0.7:1","kind":"ping"}]}"#,
 ];
 
