@@ -4,6 +4,7 @@
 //! [`telemetry`] (spans, logs) and [`metrics`]. See the README's map of the folders.
 
 pub mod api;
+pub mod census;
 pub mod check;
 pub mod cli;
 pub mod commands;

@@ -6,6 +6,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use crate::agenda::{Agenda, Slots};
 use crate::closing::HOLD_MS;
 use crate::connection::{Connection, Context, ScheduleKey};
+use crate::leak::{LeakSettings, LeakWatch};
 use crate::probing::{Budget, WindowProbes};
 use crate::schedule::Schedule;
 use crate::{
@@ -128,6 +129,7 @@ pub struct Engine {
     /// `None`: own window probes are not asked for.
     window_probes: Option<WindowProbes>,
     probe_budget: Budget,
+    leaks: LeakWatch,
 }
 
 impl Engine {
@@ -159,6 +161,7 @@ impl Engine {
             counters: EngineCounters::default(),
             window_probes: None,
             probe_budget: Budget::default(),
+            leaks: LeakWatch::default(),
         }
     }
 
@@ -181,6 +184,17 @@ impl Engine {
     /// made, judges those that were sent ([`Input::ProbeSent`]) all the same.
     pub fn set_window_probes(&mut self, settings: Option<WindowProbes>) {
         self.window_probes = settings;
+    }
+
+    /// Puts other thresholds for leaks in force.
+    pub fn set_leak_settings(&mut self, settings: LeakSettings) {
+        self.leaks.set_settings(settings);
+    }
+
+    /// What the censuses add up to.
+    #[must_use]
+    pub const fn leaks(&self) -> &LeakWatch {
+        &self.leaks
     }
 
     /// Totals since the engine was made.
@@ -229,6 +243,7 @@ impl Engine {
                 self.counters.probes_sent = self.counters.probes_sent.saturating_add(1);
                 self.update(connection, |connection, _, _| connection.on_probe_sent(at));
             }
+            Input::Census(census) => self.leaks.on_census(*census, &mut self.outputs),
             Input::RecordsLost { count, .. } => self.on_records_lost(at, count),
             Input::SamplingDone { began_at, .. } => self.on_sampling_done(began_at, at),
         }
@@ -467,6 +482,10 @@ impl Engine {
             self.schedules.entry(key).or_default().on_kill(missed);
         }
         if is_finished {
+            // Its record is what was told last.
+            if let Some(Output::Closed(record)) = self.outputs.back() {
+                self.leaks.on_closed(record);
+            }
             self.connections.remove(&id);
             self.slots.give_back(slot);
             self.counters.connections_closed = self.counters.connections_closed.saturating_add(1);

@@ -123,6 +123,8 @@ pub enum Input {
         /// How many records.
         count: u64,
     },
+    /// What changed among all TCP sockets of the pod ([`leak`](crate::leak)).
+    Census(alloc::boxed::Box<crate::leak::Census>),
     /// A pass of the sampler ended: a tracked socket that was not in it is gone.
     SamplingDone {
         /// When the pass began.
@@ -144,6 +146,7 @@ impl Input {
             Self::Frame(frame) => frame.at,
             Self::Synchronization(synchronization) => synchronization.at,
             Self::Upgrade(upgrade) => upgrade.at,
+            Self::Census(census) => census.at,
             Self::Outstanding { at, .. }
             | Self::ProbeSent { at, .. }
             | Self::RecordsLost { at, .. }
@@ -163,7 +166,7 @@ impl Input {
             Self::Synchronization(synchronization) => Some(synchronization.connection),
             Self::Upgrade(upgrade) => Some(upgrade.connection),
             Self::Outstanding { connection, .. } | Self::ProbeSent { connection, .. } => Some(*connection),
-            Self::RecordsLost { .. } | Self::SamplingDone { .. } => None,
+            Self::Census(_) | Self::RecordsLost { .. } | Self::SamplingDone { .. } => None,
         }
     }
 }

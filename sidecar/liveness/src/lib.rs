@@ -34,6 +34,7 @@
 //! | `postmortem` | what the socket showed afterwards |
 //! | `assessment` | what to think of the close |
 //! | `connection` | one connection through all of it |
+//! | [`leak`] | which sockets have no use any more |
 //! | `agenda` | whose deadline is next |
 //! | `engine` | all connections, their clocks, and what they want from the driver |
 #![cfg_attr(not(test), no_std)]
@@ -49,6 +50,7 @@ mod engine;
 mod evidence;
 mod heartbeat;
 mod input;
+pub mod leak;
 mod output;
 mod peer_heartbeat;
 mod policy;

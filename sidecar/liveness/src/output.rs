@@ -255,6 +255,11 @@ pub enum Output {
     ProbeWanted(ProbeWanted),
     /// A heartbeat of the host was answered.
     Answered(HeartbeatAnswered),
+    /// A leak is suspected, or no longer.
+    Leak(Box<crate::leak::LeakChange>),
+    /// A socket of a full quota is to be destroyed, or would be. Comes only from an engine whose
+    /// [`LeakSettings`](crate::leak::LeakSettings) say so.
+    ReapWanted(crate::leak::ReapWanted),
     /// Everything that is known about a connection that is over. Exactly one for each [`crate::Input::Opened`].
     Closed(Box<CloseRecord>),
 }

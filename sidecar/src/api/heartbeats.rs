@@ -5,29 +5,24 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use ackbeat_liveness::{
     ConnectionId, Direction, Frame, FrameKind, HeartbeatProfile, Input, Timestamp, Verdict,
 };
 use axum::Json;
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::extract::{RawQuery, State};
-use axum::http::{HeaderMap, StatusCode, header};
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use axum::http::{HeaderMap, StatusCode};
 use tokio::sync::mpsc::error::TrySendError;
 
 use super::counters::HeartbeatOutcome;
 use super::query::{self, Query};
 use super::types::{
-    BODY_MAX_BYTES, CLOSE_REASON_MAX_BYTES, HEARTBEAT_AGE_MAX_MS, HEARTBEAT_ID_MAX_BYTES, HEARTBEATS_MAX,
-    HeartbeatReceipt, HeartbeatReport, Problem, ReportedHeartbeat, ReportedKind,
+    CLOSE_REASON_MAX_BYTES, HEARTBEAT_AGE_MAX_MS, HEARTBEAT_ID_MAX_BYTES, HEARTBEATS_MAX, HeartbeatReceipt,
+    HeartbeatReport, Problem, ReportedHeartbeat, ReportedKind,
 };
-use super::{Api, verdict};
+use super::{Api, body, verdict};
 use crate::connections::Found;
-
-/// How long a client may take for its body.
-const BODY_DEADLINE: Duration = Duration::from_secs(10);
 
 /// One heartbeat, understood.
 struct Understood {
@@ -65,11 +60,11 @@ pub(super) async fn report(
     State(api): State<Arc<Api>>,
     RawQuery(raw): RawQuery,
     headers: HeaderMap,
-    body: Body,
+    of_request: Body,
 ) -> Result<(StatusCode, Json<HeartbeatReceipt>), Problem> {
     Query::new(raw.as_deref()).finish("none")?;
-    is_json(&headers)?;
-    let report = read(body, &api).await?;
+    body::is_json(&headers)?;
+    let report = read(of_request, &api).await?;
     let understood = understand(report)?;
     if !api.connections.is_ready() {
         return Err(Problem::not_ready());
@@ -100,38 +95,8 @@ pub(super) async fn report(
     Ok((StatusCode::ACCEPTED, Json(receipt)))
 }
 
-/// A page of a browser can send other types without asking; this one it cannot.
-fn is_json(headers: &HeaderMap) -> Result<(), Problem> {
-    let given = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let media_type = given.split(';').next().unwrap_or_default().trim();
-    if media_type.eq_ignore_ascii_case("application/json") {
-        return Ok(());
-    }
-    Err(Problem::new(
-        StatusCode::UNSUPPORTED_MEDIA_TYPE,
-        "a report is JSON: send it with `Content-Type: application/json`",
-    ))
-}
-
-async fn read(body: Body, api: &Api) -> Result<HeartbeatReport, Problem> {
-    // Bodies are held one after the other, so that a crowd of slow clients holds a few of them.
-    let _place = api.bodies.acquire().await;
-    let collecting = Limited::new(body, BODY_MAX_BYTES).collect();
-    let bytes: Bytes = match tokio::time::timeout(BODY_DEADLINE, collecting).await {
-        Ok(Ok(collected)) => collected.to_bytes(),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => {
-            return Err(Problem::new(
-                StatusCode::PAYLOAD_TOO_LARGE,
-                format!("a report has at most {BODY_MAX_BYTES} bytes; send several"),
-            ));
-        }
-        Ok(Err(error)) => {
-            return Err(Problem::new(StatusCode::BAD_REQUEST, format!("the body broke off: {error}")));
-        }
-        Err(_) => {
-            return Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "the body did not come in time"));
-        }
-    };
+async fn read(of_request: Body, api: &Api) -> Result<HeartbeatReport, Problem> {
+    let bytes = body::collect(of_request, api).await?;
     has_members(&bytes)?;
     let mut reader = serde_json::Deserializer::from_slice(&bytes);
     let report = serde_path_to_error::deserialize(&mut reader).map_err(|error| {

@@ -4,9 +4,11 @@
 //! through a bounded queue. Everything that a client can hold is bounded, and what is refused is counted ([`counters`]).
 
 mod answer;
+mod body;
 pub mod counters;
 pub mod events;
 mod heartbeats;
+pub mod leaks;
 mod list;
 pub mod listen;
 pub mod openapi;
@@ -30,6 +32,7 @@ use axum::response::Response;
 use axum::routing::{get, post};
 use tokio::sync::{Semaphore, mpsc};
 
+use crate::census::control::ReapControl;
 use crate::connections::Connections;
 use crate::driver::clock::{Clock as _, MonotonicClock};
 use crate::source::Mode;
@@ -72,6 +75,7 @@ pub struct Api {
     events: Events,
     reports: mpsc::Sender<Vec<Input>>,
     metrics: Option<Arc<dyn MetricsPage>>,
+    reaping: Arc<ReapControl>,
     /// Places for bodies that are being read.
     bodies: Semaphore,
     /// Places for readers of events.
@@ -98,6 +102,7 @@ impl Api {
             events,
             reports,
             metrics: None,
+            reaping: Arc::default(),
             bodies: Semaphore::new(BODIES_MAX),
             readers: Arc::new(Semaphore::new(stream::READERS_MAX)),
         }
@@ -107,6 +112,13 @@ impl Api {
     #[must_use]
     pub fn with_metrics(mut self, page: Arc<dyn MetricsPage>) -> Self {
         self.metrics = Some(page);
+        self
+    }
+
+    /// The same with a kill switch for reaping. Without one there is none to switch off.
+    #[must_use]
+    pub fn with_reaping(mut self, control: Arc<ReapControl>) -> Self {
+        self.reaping = control;
         self
     }
 
@@ -122,12 +134,14 @@ impl Api {
 }
 
 /// The paths that there are.
-pub const ROUTES: [&str; 9] = [
+pub const ROUTES: [&str; 11] = [
     "/v1/connections",
     "/v1/verdict",
     "/v1/status",
     "/v1/heartbeats",
     "/v1/events",
+    "/v1/leaks",
+    "/v1/reap",
     "/v1/openapi.json",
     "/healthz",
     "/readyz",
@@ -142,6 +156,8 @@ pub fn router(api: Arc<Api>) -> Router {
         .route("/v1/status", get(status::status))
         .route("/v1/heartbeats", post(heartbeats::report))
         .route("/v1/events", get(stream::events))
+        .route("/v1/leaks", get(leaks::leaks))
+        .route("/v1/reap", post(leaks::reap))
         .route("/v1/openapi.json", get(openapi::openapi))
         .route("/healthz", get(status::healthz))
         .route("/readyz", get(status::readyz))

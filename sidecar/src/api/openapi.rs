@@ -9,7 +9,7 @@ use utoipa::OpenApi;
 
 use super::query::Query;
 use super::types::{Event, Problem};
-use super::{heartbeats, list, status, stream, verdict};
+use super::{heartbeats, leaks, list, status, stream, verdict};
 
 /// The API.
 #[derive(OpenApi)]
@@ -26,6 +26,7 @@ use super::{heartbeats, list, status, stream, verdict};
         (name = "verdicts", description = "What is known about connections"),
         (name = "heartbeats", description = "Heartbeats that the host reports"),
         (name = "events", description = "What changes"),
+        (name = "leaks", description = "Sockets that have no use any more"),
         (name = "sidecar", description = "The sidecar itself"),
     ),
     paths(
@@ -34,6 +35,8 @@ use super::{heartbeats, list, status, stream, verdict};
         status::status,
         heartbeats::report,
         stream::events,
+        leaks::leaks,
+        leaks::reap,
         status::healthz,
         status::readyz,
         status::metrics,

@@ -1,6 +1,7 @@
 //! The engine's words in the description of the API. The engine knows nothing of it, so its words are listed here, from
 //! the engine's own lists where it has them.
 
+use ackbeat_liveness::leak::{Certainty, LeakSign, ReapMode, Side};
 use ackbeat_liveness::{
     Assessment, CloseFrames, CloseInitiator, CloseKind, CloseMethod, EvidenceScope, HeartbeatProfile,
     HeartbeatSource, PingLocation, Postmortem, Role, Rung, TcpState, Verdict,
@@ -43,6 +44,10 @@ schemas! {
     verdict: one_of of Verdict::ALL;
     rung: one_of of Rung::ALL;
     evidence_scope: one_of of EvidenceScope::ALL;
+    leak_sign: one_of of LeakSign::ALL;
+    leak_side: one_of of Side::ALL;
+    leak_certainty: one_of of Certainty::ALL;
+    reap_mode: one_of of ReapMode::ALL;
     role: one_of of &[Role::Server, Role::Client];
     heartbeat_source: one_of of HeartbeatSource::ALL;
     ping_location: one_of of PingLocation::ALL;

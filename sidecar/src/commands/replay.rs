@@ -217,8 +217,12 @@ impl Printer {
                 self.line(&format!("{time}  #{number}  closed by {initiator}"));
             }
             Output::Closed(record) => self.closed(record),
-            // A replay sends nothing.
-            Output::Answered(_) | Output::ProbeWanted(_) => {}
+            Output::Leak(change) => {
+                let time = self.time(change.at);
+                self.line(&format!("{time}  {}", crate::telemetry::leaks::sentence(change)));
+            }
+            // A replay sends nothing, and destroys nothing.
+            Output::ReapWanted(_) | Output::Answered(_) | Output::ProbeWanted(_) => {}
         }
     }
 

@@ -2,9 +2,11 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
-use ackbeat_liveness::Engine;
+use ackbeat_liveness::leak::{ReapMode, ReapWanted};
+use ackbeat_liveness::{Engine, Input};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tracing::{info, warn};
@@ -13,6 +15,9 @@ use super::{CommandError, runtime};
 use crate::api::listen::Listeners;
 use crate::api::server::Serving;
 use crate::api::{About, Api, REPORTS_MAX, events, router};
+use crate::census::CensusTaker;
+use crate::census::control::ReapControl;
+use crate::census::reaper::Reaper;
 use crate::check::Findings;
 use crate::cli::RunArguments;
 use crate::config::{Environment, ModeChoice, Settings};
@@ -127,7 +132,7 @@ async fn start_source(
             Some(source) => {
                 let missing =
                     source.missing_signals().iter().map(|missing| missing.signal.to_owned()).collect();
-                return drive(settings, pipelines, source, missing, listeners, stop).await;
+                return drive(settings, pipelines, source, missing, listeners, &own_ports, stop).await;
             }
             None => info!("mode auto goes on with sock-diag"),
         }
@@ -144,7 +149,7 @@ async fn start_source(
         .map_err(|error| CommandError::Missing(format!("{error}\n{}", Findings::gather().explain())))?
         .without(&own_ports);
     let missing = sock_diag::MISSING_SIGNALS.iter().map(|(signal, _)| (*signal).to_owned()).collect();
-    drive(settings, pipelines, source, missing, listeners, stop).await
+    drive(settings, pipelines, source, missing, listeners, &own_ports, stop).await
 }
 
 /// Starts the eBPF source. `None` if this kernel cannot do it and the mode allows the other one.
@@ -184,22 +189,31 @@ async fn drive<S: Source>(
     source: S,
     missing_signals: Vec<String>,
     listeners: Listeners,
+    own_ports: &[u16],
     stop: mpsc::Receiver<()>,
 ) -> Result<(), CommandError> {
     let recorder = begin_recording(settings, source.mode())?;
     let (publisher, events) = events::channel();
     let Pipelines { spans, metrics } = pipelines;
     metrics.metrics().source_is(source.mode(), recorder.is_some());
-    let telemetry = Telemetry::new(spans.tracer(), source.mode(), spans.counts())
+    let mut telemetry = Telemetry::new(spans.tracer(), source.mode(), spans.counts())
         .with_publisher(publisher)
         .with_metrics(Feed::new(metrics.metrics()));
     let mut engine = Engine::new(settings.policy.clone());
     let prober = open_prober(settings, source.mode());
     engine.set_window_probes(settings.window_probes.filter(|_| prober.is_some()));
+    engine.set_leak_settings(settings.leaks.clone());
     let connections = Arc::new(Connections::new(engine));
     let (report, reports) = mpsc::channel(REPORTS_MAX);
+    let control = Arc::new(ReapControl::new(settings.leaks.reap));
+    if let Some(reaper) =
+        take_censuses(settings, pipelines, source.mode(), own_ports, report.clone(), &control)
+    {
+        telemetry = telemetry.with_reaper(reaper, Arc::clone(&control));
+    }
     let about = About { mode: source.mode(), policy: settings.policy_name.as_str(), missing_signals };
-    let mut api = Api::new(about, Arc::clone(&connections), spans.counts(), events, report);
+    let mut api = Api::new(about, Arc::clone(&connections), spans.counts(), events, report)
+        .with_reaping(Arc::clone(&control));
     if let Some(page) = metrics.page() {
         api = api.with_metrics(Arc::new(page));
     }
@@ -227,6 +241,37 @@ async fn drive<S: Source>(
         "stopped"
     );
     Ok(())
+}
+
+/// Begins to take censuses of all sockets, where they are on and this kernel lets it. Gives who destroys sockets.
+fn take_censuses(
+    settings: &Settings,
+    pipelines: &Pipelines,
+    mode: Mode,
+    own_ports: &[u16],
+    report: mpsc::Sender<Vec<Input>>,
+    control: &Arc<ReapControl>,
+) -> Option<SyncSender<ReapWanted>> {
+    let leaks = &settings.leaks;
+    if leaks.census_interval_ms == 0 {
+        return None;
+    }
+    if leaks.reap == ReapMode::On && missing_capabilities().contains(&"CAP_NET_ADMIN") {
+        warn!(
+            "leaks.reap is on, but CAP_NET_ADMIN is missing: nothing can be destroyed, and what would be is counted as failed"
+        );
+    }
+    let metrics = pipelines.metrics.metrics();
+    metrics.reaps_are(Arc::clone(control));
+    let reaper = Reaper::new(Arc::clone(control), pipelines.spans.tracer(), mode);
+    let interval = Duration::from_millis(leaks.census_interval_ms);
+    match CensusTaker::start(interval, own_ports.to_vec(), report, metrics, reaper) {
+        Ok(wanted) => Some(wanted),
+        Err(error) => {
+            warn!("{error}");
+            None
+        }
+    }
 }
 
 /// Serves the API beside the driver, on the runtime's own threads; `None` where nothing is listened on.
@@ -266,6 +311,7 @@ fn begin_recording(settings: &Settings, mode: Mode) -> Result<Option<Recorder>, 
         mode: mode.as_str().to_owned(),
         policy: settings.policy_name.as_str().to_owned(),
         thresholds: settings.policy.clone(),
+        leaks: settings.leaks.clone(),
         ticks: true,
         began_at: MonotonicClock.now(),
         began_unix_ns: unix_ns(std::time::SystemTime::now()),

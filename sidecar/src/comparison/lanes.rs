@@ -107,8 +107,8 @@ impl<'a> Lanes<'a> {
 
     /// The recording says this.
     pub(super) fn input(&mut self, input: Input) {
-        // Of no connection and of no concern: it says when the sampler ran.
-        if matches!(input, Input::SamplingDone { .. }) {
+        // Of no connection and of no concern: when the sampler ran, and what all sockets are.
+        if matches!(input, Input::SamplingDone { .. } | Input::Census(_)) {
             self.pass(input.at());
             return;
         }

@@ -33,6 +33,7 @@ fn header(thresholds: Policy) -> Header {
         mode: "ebpf".to_owned(),
         policy: "default".to_owned(),
         thresholds,
+        leaks: ackbeat_liveness::leak::LeakSettings::default(),
         ticks: false,
         began_at: at(0),
         began_unix_ns: 0,

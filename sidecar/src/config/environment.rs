@@ -139,6 +139,9 @@ impl ValueKind {
                 .map(serde_json::Value::from),
             Self::Word(words) => words.contains(&text).then(|| serde_json::Value::from(text)),
             Self::Path | Self::Listen | Self::Profiles | Self::Text => Some(serde_json::Value::from(text)),
+            Self::Quotas => {
+                Some(text.split(',').map(|quota| serde_json::Value::from(quota.trim())).collect())
+            }
             Self::Bool => text.parse::<bool>().ok().map(serde_json::Value::from),
             Self::Count8 => text.parse::<u8>().ok().map(serde_json::Value::from),
             Self::Milliseconds | Self::Bytes => text.parse::<u64>().ok().map(serde_json::Value::from),

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use ackbeat_liveness::Policy;
 use serde::{Deserialize, Serialize};
 
-use super::{HeartbeatLayer, LogFormat, LogLevel, ModeChoice, PolicyName};
+use super::{HeartbeatLayer, LogFormat, LogLevel, ModeChoice, PolicyName, ReapChoice};
 
 /// The settings that one source gives. Its serialized form is the YAML file's form.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -24,6 +24,8 @@ pub struct Layer {
     pub heartbeat: Option<HeartbeatLayer>,
     /// `probe`
     pub probe: Option<ProbeLayer>,
+    /// `leaks`
+    pub leaks: Option<LeaksLayer>,
     /// `api`
     pub api: Option<ApiLayer>,
     /// `metrics`
@@ -61,6 +63,32 @@ section! {
         window: bool,
         /// `probe.interval_ms`
         interval_ms: u64,
+    }
+}
+
+section! {
+    /// `leaks`
+    LeaksLayer {
+        /// `leaks.census_interval_ms`
+        census_interval_ms: u64,
+        /// `leaks.idle_after_ms`
+        idle_after_ms: u64,
+        /// `leaks.flat_after_ms`
+        flat_after_ms: u64,
+        /// `leaks.count_min`
+        count_min: u8,
+        /// `leaks.close_wait_after_ms`
+        close_wait_after_ms: u64,
+        /// `leaks.orphan_after_ms`
+        orphan_after_ms: u64,
+        /// `leaks.reap`
+        reap: ReapChoice,
+        /// `leaks.reap_quota`
+        reap_quota: Vec<String>,
+        /// `leaks.reap_min_age_ms`
+        reap_min_age_ms: u64,
+        /// `leaks.reap_min_idle_ms`
+        reap_min_idle_ms: u64,
     }
 }
 
@@ -205,6 +233,16 @@ pub(super) fn range(key: &str) -> Option<RangeInclusive<u64>> {
         // Linux answers such segments 500 ms apart at the least (`tcp_invalid_ratelimit`); after a minute the kernel's own
         // probes ask as often.
         "probe.interval_ms" => Some(ackbeat_liveness::INTERVAL_MIN_MS..=60_000),
+        // 0 takes none; a census costs milliseconds.
+        "leaks.census_interval_ms" => Some(0..=3_600_000),
+        "leaks.count_min" => Some(1..=255),
+        // Closer than this an idle socket cannot be told from one that waits for an answer.
+        "leaks.reap_min_age_ms"
+        | "leaks.reap_min_idle_ms"
+        | "leaks.idle_after_ms"
+        | "leaks.flat_after_ms"
+        | "leaks.close_wait_after_ms"
+        | "leaks.orphan_after_ms" => Some(100..=DAY_MS),
         // The first line must find room.
         "recording.max_bytes" => Some(4_096..=u64::MAX),
         "shutdown.drain_ms" | "shutdown.flush_ms" => Some(0..=DAY_MS),
@@ -238,6 +276,7 @@ impl Layer {
             ),
             heartbeat: section_overridden(self.heartbeat, stronger.heartbeat, HeartbeatLayer::overridden_by),
             probe: section_overridden(self.probe, stronger.probe, ProbeLayer::overridden_by),
+            leaks: section_overridden(self.leaks, stronger.leaks, LeaksLayer::overridden_by),
             api: section_overridden(self.api, stronger.api, ApiLayer::overridden_by),
             metrics: section_overridden(self.metrics, stronger.metrics, MetricsLayer::overridden_by),
             recording: section_overridden(self.recording, stronger.recording, RecordingLayer::overridden_by),

@@ -8,6 +8,7 @@ mod environment;
 mod file;
 mod heartbeat;
 mod layer;
+mod leaks;
 mod reasons;
 pub mod reference;
 
@@ -15,15 +16,17 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ackbeat_liveness::leak::LeakSettings;
 use ackbeat_liveness::{Policy, WindowProbes};
 
 pub use environment::Environment;
 pub use file::parse as parse_yaml;
 pub use heartbeat::{AskedByChoice, CustomLayer, HeartbeatLayer, MatchChoice, ProfileChoice};
 pub use layer::{
-    ApiLayer, ExportLayer, Layer, LogLayer, MetricsLayer, OutOfRange, ProbeLayer, RecordingLayer,
+    ApiLayer, ExportLayer, Layer, LeaksLayer, LogLayer, MetricsLayer, OutOfRange, ProbeLayer, RecordingLayer,
     ShutdownLayer, ThresholdsLayer,
 };
+pub use leaks::ReapChoice;
 
 use crate::heartbeat::Selection;
 use crate::source::Ports;
@@ -124,6 +127,8 @@ pub struct Settings {
     pub heartbeats: Selection,
     /// Own window probes; `None` where none are sent.
     pub window_probes: Option<WindowProbes>,
+    /// Censuses, what makes a leak, and reaping.
+    pub leaks: LeakSettings,
     /// Where the API listens.
     pub api: ApiSettings,
     /// Where the page of metrics is.
@@ -326,6 +331,7 @@ impl Settings {
                 let default = WindowProbes::default();
                 WindowProbes { interval_ms: probe.interval_ms.unwrap_or(default.interval_ms), ..default }
             }),
+            leaks: layer.leaks.unwrap_or_default().resolve()?,
             api: ApiSettings {
                 listen: listen("api.listen", api.listen, crate::api::types::ADDRESS_DEFAULT)?,
                 socket: api.socket,

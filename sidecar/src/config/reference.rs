@@ -3,10 +3,14 @@
 use std::fmt::Write as _;
 use std::ops::RangeInclusive;
 
+use ackbeat_liveness::leak::Quota;
+
 use super::heartbeat::{is_text, names};
 use super::layer;
 use super::reasons::reason;
-use super::{AskedByChoice, LogFormat, LogLevel, MatchChoice, ModeChoice, PolicyName, ProfileChoice};
+use super::{
+    AskedByChoice, LogFormat, LogLevel, MatchChoice, ModeChoice, PolicyName, ProfileChoice, ReapChoice,
+};
 
 /// What a value looks like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +25,8 @@ pub enum ValueKind {
     Listen,
     /// `off`, `auto`, or heartbeat profiles, separated by commas (a list in YAML).
     Profiles,
+    /// Quotas of ports, separated by commas (a list in YAML).
+    Quotas,
     /// A text that fits into a heartbeat.
     Text,
     /// `true` or `false`.
@@ -43,6 +49,11 @@ impl ValueKind {
             Self::Path => "a file name".to_owned(),
             Self::Listen => format!("an address and a port (127.0.0.1:80, [::1]:80), or {OFF}"),
             Self::Profiles => format!("{OFF}, auto, or a list of {}, separated by commas", names()),
+            Self::Quotas => {
+                "a list of remote:PORT=LIMIT, remote:ADDRESS:PORT=LIMIT or local:PORT=LIMIT, separated \
+                             by commas"
+                    .to_owned()
+            }
             Self::Text => "a text of 1 to 125 bytes".to_owned(),
             Self::Bool => "true or false".to_owned(),
             Self::Count8 => "a whole number".to_owned(),
@@ -113,6 +124,9 @@ impl Setting {
                     .is_some_and(|names| ProfileChoice::listed(names).is_some()),
                 other => *other == serde_json::Value::Bool(false),
             },
+            ValueKind::Quotas => value.as_array().is_some_and(|quotas| {
+                quotas.iter().all(|quota| quota.as_str().is_some_and(|quota| quota.parse::<Quota>().is_ok()))
+            }),
             ValueKind::Text => value.as_str().is_some_and(is_text),
             ValueKind::Bool => value.is_boolean(),
             ValueKind::Count8 | ValueKind::Milliseconds | ValueKind::Bytes => is_in_range(value),
@@ -142,6 +156,19 @@ const OF_POLICY: &str = "of the policy";
 
 const fn threshold(key: &'static str, kind: ValueKind, meaning: &'static str) -> Setting {
     Setting { key, flag: None, kind, default: OF_POLICY, meaning }
+}
+
+/// A setting of `leaks`.
+macro_rules! leak {
+    ($key:literal, $kind:expr, $default:expr, $meaning:expr $(,)?) => {
+        Setting {
+            key: concat!("leaks.", $key),
+            flag: None,
+            kind: $kind,
+            default: $default,
+            meaning: $meaning,
+        }
+    };
 }
 
 /// Every setting.
@@ -295,6 +322,68 @@ pub const SETTINGS: &[Setting] = &[
         meaning: "An own window probe is sent when the peer's last segment is this old. After the third that nothing answers \
                   the distance doubles, after the eighth no more are sent.",
     },
+    leak!(
+        "census_interval_ms",
+        ValueKind::Milliseconds,
+        "10000",
+        "Every TCP socket of the pod, dialled ones too, is counted this often, by netlink `inet_diag` in either mode. It needs \
+         no capability. 0 takes no censuses: then no leak is seen.",
+    ),
+    leak!(
+        "idle_after_ms",
+        ValueKind::Milliseconds,
+        "180000",
+        "A connection that carried no byte either way for this long is idle.",
+    ),
+    leak!(
+        "flat_after_ms",
+        ValueKind::Milliseconds,
+        "180000",
+        "A leak is suspected where the number of connections of one listening or one remote port has stood at its own maximum \
+         of the last hour (or at its quota) for this long, and nine of ten of them are idle.",
+    ),
+    leak!("count_min", ValueKind::Count8, "16", "Fewer connections than this make no such number."),
+    leak!(
+        "close_wait_after_ms",
+        ValueKind::Milliseconds,
+        "60000",
+        "A socket that the peer closed and the host did not, for this long, is a leak.",
+    ),
+    leak!(
+        "orphan_after_ms",
+        ValueKind::Milliseconds,
+        "30000",
+        "A dialled socket that carries nothing for this long after the connection that it served was closed by its peer is an \
+         orphan. Three of them that were passed over when others were dialled are a leak: a pool would have used them again.",
+    ),
+    leak!(
+        "reap",
+        ValueKind::Word(ReapChoice::WORDS),
+        OFF,
+        "Whether idle connections of a full quota are destroyed, oldest first, at most eight with one census, by the kernel's \
+         socket destroy (`ss -K`). The application and the peer see a reset. `dry-run` tells what would be destroyed. `on` \
+         needs `CAP_NET_ADMIN`. `POST /v1/reap` lowers it while the sidecar runs, and never raises it.",
+    ),
+    leak!(
+        "reap_quota",
+        ValueKind::Quotas,
+        "none",
+        "What ports allow: `remote:8080=64`, `remote:10.0.0.7:8080=64`, `local:9000=100`. Nothing is reaped without one. Set it \
+         below the real limit, by as many as arrive between two censuses: at the limit itself somebody is refused before the \
+         next census sees it. A quota is looked at for suspicion too, whether there is reaping or not.",
+    ),
+    leak!(
+        "reap_min_age_ms",
+        ValueKind::Milliseconds,
+        "600000",
+        "No connection is reaped that is younger than this.",
+    ),
+    leak!(
+        "reap_min_idle_ms",
+        ValueKind::Milliseconds,
+        "300000",
+        "No connection is reaped that carried a byte either way within this. It is looked at again right before.",
+    ),
     Setting {
         key: "api.listen",
         flag: None,

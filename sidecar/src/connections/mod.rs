@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use ackbeat_liveness::leak::{LeakCounters, LeakWatch};
 use ackbeat_liveness::{
     Assessed, ConnectionInfo, Engine, EngineCounters, Input, Opened, Output, Timestamp, WindowProbes,
 };
@@ -114,6 +115,12 @@ impl Connections {
         self.state.lock().engine.counters()
     }
 
+    /// What the censuses of all sockets add up to, in numbers.
+    #[must_use]
+    pub fn leak_counters(&self) -> LeakCounters {
+        self.state.lock().engine.leaks().counters()
+    }
+
     /// What existed at the start was found.
     pub fn set_ready(&self) {
         self.is_ready.store(true, Ordering::Release);
@@ -208,6 +215,11 @@ impl Connections {
                 read(&info, &assessed);
             }
         }
+    }
+
+    /// What `read` makes of the censuses of all sockets. They are a few hundred ports: keep it short.
+    pub fn leaks<T>(&self, read: impl FnOnce(&LeakWatch) -> T) -> T {
+        read(self.state.lock().engine.leaks())
     }
 
     /// Connections that are watched.

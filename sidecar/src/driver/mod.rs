@@ -10,6 +10,7 @@ mod probes;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ackbeat_liveness::leak::LeakCounters;
 use ackbeat_liveness::{EngineCounters, Input, Opened, Output, Timestamp};
 use tokio::sync::mpsc;
 use tracing::Instrument as _;
@@ -62,6 +63,8 @@ pub struct Housekeeping {
     pub engine: EngineCounters,
     /// What became of the own window probes.
     pub probes: ProbeCounters,
+    /// What the censuses of all sockets add up to.
+    pub leaks: LeakCounters,
 }
 
 /// How a run ended.
@@ -367,7 +370,7 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
 
     fn decided(&mut self, output: &Output) {
         let over = match output {
-            Output::VerdictChanged(_) | Output::Answered(_) => None,
+            Output::VerdictChanged(_) | Output::Answered(_) | Output::Leak(_) | Output::ReapWanted(_) => None,
             Output::ProbeWanted(wanted) => {
                 self.probes.want(*wanted);
                 None
@@ -392,6 +395,7 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
             connections: self.connections.total(),
             engine: self.connections.engine_counters(),
             probes: self.probes.counters,
+            leaks: self.connections.leak_counters(),
         };
         self.sink.sweep(&self.connections);
         self.connections.keep_house(&state);

@@ -17,6 +17,7 @@ use super::observed::{self, Observed};
 use super::sweep::{Standing, Sweep};
 use super::table::{self, Instrument, Kind};
 use crate::api::counters::ApiCounters;
+use crate::census::control::ReapControl;
 use crate::driver::Housekeeping;
 use crate::source::Mode;
 use crate::telemetry::attributes;
@@ -148,6 +149,17 @@ impl Metrics {
     pub fn api_is(&self, counters: Arc<ApiCounters>) {
         // There is one API; a second one would not be counted.
         let _ = self.0.observed.api.set(counters);
+    }
+
+    /// A census counted the sockets by state, in the order of [`TcpState::ALL`](ackbeat_liveness::TcpState::ALL).
+    pub fn sockets_are(&self, by_state: [u64; table::TCP_STATES.len()]) {
+        *self.0.observed.sockets.lock() = Some(by_state);
+    }
+
+    /// Sockets may be destroyed, and these are the totals.
+    pub fn reaps_are(&self, control: Arc<ReapControl>) {
+        // There is one; a second one would not be counted.
+        let _ = self.0.observed.reaps.set(control);
     }
 
     pub(super) fn standing(&self) -> &Standing {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use ackbeat_liveness::leak::LeakSign;
 use opentelemetry::metrics::{AsyncInstrument, Meter};
 use opentelemetry::{KeyValue, Value};
 use parking_lot::Mutex;
@@ -12,6 +13,7 @@ use super::process;
 use super::sweep::Standing;
 use super::table::{self, Instrument};
 use crate::api::counters::{ApiCounters, HeartbeatOutcome};
+use crate::census::control::ReapControl;
 use crate::driver::Housekeeping;
 use crate::telemetry::pipeline::SpanCounts;
 
@@ -51,7 +53,14 @@ pub(super) struct Observed {
     pub(super) api: OnceLock<Arc<ApiCounters>>,
     /// There is a recording.
     pub(super) is_recording: AtomicBool,
+    /// Sockets by state; `None` before the first census.
+    pub(super) sockets: Mutex<Option<SocketCounts>>,
+    /// What became of sockets that were to be destroyed.
+    pub(super) reaps: OnceLock<Arc<ReapControl>>,
 }
+
+/// Sockets by state, in the order of [`TcpState::ALL`](ackbeat_liveness::TcpState::ALL).
+pub(super) type SocketCounts = [u64; table::TCP_STATES.len()];
 
 impl Observed {
     fn house(&self) -> Housekeeping {
@@ -65,6 +74,7 @@ pub(super) fn register(meter: &Meter, observed: &Arc<Observed>) {
     shares(meter, observed);
     kernel(meter, observed);
     engine(meter, observed);
+    leaks(meter, observed);
     exports(meter, observed);
     api(meter, observed);
     own(meter, observed);
@@ -223,6 +233,50 @@ fn engine(meter: &Meter, observed: &Arc<Observed>) {
             ],
             instrument,
         );
+    });
+}
+
+fn leaks(meter: &Meter, observed: &Arc<Observed>) {
+    up_down_counter(meter, &table::SOCKETS, observed, |observed, instrument| {
+        let counts = *observed.sockets.lock();
+        for (state, count) in counts.into_iter().flat_map(|counts| table::TCP_STATES.into_iter().zip(counts))
+        {
+            instrument.observe(signed(count), &[KeyValue::new(table::TCP_STATE, state)]);
+        }
+    });
+    let signs = |counts: [u64; 3]| {
+        LeakSign::ALL
+            .iter()
+            .zip(counts)
+            .map(|(sign, count)| (count, KeyValue::new(crate::telemetry::leaks::SIGN, sign.as_str())))
+    };
+    up_down_counter(meter, &table::LEAKS_SUSPECTED, observed, move |observed, instrument| {
+        for (count, sign) in signs(observed.house().leaks.suspected_now) {
+            instrument.observe(signed(count), &[sign]);
+        }
+    });
+    counter(meter, &table::LEAKS, observed, move |observed, instrument| {
+        for (count, sign) in signs(observed.house().leaks.suspected) {
+            instrument.observe(count, &[sign]);
+        }
+    });
+    counter(meter, &table::LEAK_REAPS, observed, |observed, instrument| {
+        if let Some(reaps) = observed.reaps.get() {
+            outcomes(&reaps.totals().map(|(outcome, count)| (outcome.as_str(), count)), instrument);
+        }
+    });
+    counter(meter, &table::CENSUSES, observed, |observed, instrument| {
+        instrument.observe(observed.house().leaks.censuses, &[]);
+    });
+    counter(meter, &table::CENSUS_LEFT_OUT, observed, |observed, instrument| {
+        let leaks = observed.house().leaks;
+        for (of, count) in [
+            ("sockets", leaks.sockets_left_out),
+            ("ports", leaks.groups_left_out),
+            ("closes", leaks.closes_left_out),
+        ] {
+            instrument.observe(count, &[KeyValue::new(table::LEFT_OUT_OF, of)]);
+        }
     });
 }
 

@@ -125,6 +125,8 @@ fn instruments(
         has_kernel_programs: AtomicBool::new(false),
         is_recording: AtomicBool::new(false),
         api: OnceLock::new(),
+        sockets: Mutex::new(None),
+        reaps: OnceLock::new(),
     });
     Metrics::new(&provider.meter_with_scope(scope), observed, exemplars)
 }

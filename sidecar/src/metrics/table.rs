@@ -5,11 +5,13 @@
 //! ([`crate::telemetry::attributes`]). No attribute is ever an address, a port, a path or anything else that a peer or a
 //! host chooses: each has a list of values, and nothing else is recorded.
 
+use ackbeat_liveness::leak::LeakSign;
 use ackbeat_liveness::{Assessment, CloseInitiator, CloseKind, CloseMethod, Postmortem, Verdict};
 
 use crate::api::ROUTES;
 use crate::api::counters::HeartbeatOutcome;
-use crate::telemetry::attributes;
+use crate::census::control::ReapOutcome;
+use crate::telemetry::{attributes, leaks};
 
 /// What kind of instrument it is.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -180,6 +182,29 @@ const HEARTBEAT_OUTCOME: Attribute = Attribute {
     key: OUTCOME,
     values: || HeartbeatOutcome::ALL.iter().map(|outcome| outcome.as_str()).collect(),
 };
+/// Key of a TCP state.
+pub const TCP_STATE: &str = "ackbeat.tcp.state";
+/// The words for TCP states, in the order of [`TcpState::ALL`](ackbeat_liveness::TcpState::ALL).
+pub const TCP_STATES: [&str; 11] = [
+    "established",
+    "syn_sent",
+    "syn_recv",
+    "fin_wait1",
+    "fin_wait2",
+    "time_wait",
+    "close",
+    "close_wait",
+    "last_ack",
+    "listen",
+    "closing",
+];
+const LEAK_SIGN: Attribute =
+    Attribute { key: leaks::SIGN, values: || LeakSign::ALL.iter().map(|sign| sign.as_str()).collect() };
+const REAP_OUTCOME: Attribute =
+    Attribute { key: OUTCOME, values: || ReapOutcome::ALL.iter().map(|outcome| outcome.as_str()).collect() };
+/// Key of what found no room.
+pub const LEFT_OUT_OF: &str = "of";
+const LEFT_OUT: Attribute = Attribute { key: LEFT_OUT_OF, values: || vec!["sockets", "ports", "closes"] };
 /// Key of the route of a request to the API.
 pub const HTTP_ROUTE: &str = "http.route";
 /// Key of the status of its answer.
@@ -380,6 +405,46 @@ instruments! {
         &[PROBE_OUTCOME],
         "Own window probes (setting probe.window): sent, failed in the kernel, stale by the time they could be sent, dropped \
          for want of room or of a raw socket, or refused because there were too many",
+    );
+    /// Sockets by state.
+    SOCKETS = Instrument {
+        name: "ackbeat.sockets",
+        kind: Kind::UpDownCounter,
+        unit: "{socket}",
+        meaning: "TCP sockets of the pod's network namespace by their state, dialled ones too, as of the last census",
+        attributes: &[Attribute { key: TCP_STATE, values: || TCP_STATES.to_vec() }],
+        from_start: false,
+    };
+    /// Leaks now.
+    LEAKS_SUSPECTED = Instrument {
+        name: "ackbeat.leaks.suspected",
+        kind: Kind::UpDownCounter,
+        unit: "{leak}",
+        meaning: "Leaks that are suspected now: ports whose count stands at its maximum with nothing to do, sockets that the \
+                  host does not close, ports with dialled sockets that nobody uses any more",
+        attributes: &[LEAK_SIGN],
+        from_start: true,
+    };
+    /// Leaks since the start.
+    LEAKS = counter("ackbeat.leaks", "{leak}", &[LEAK_SIGN], "Leaks that were suspected since the start");
+    /// Reaped sockets.
+    LEAK_REAPS = counter(
+        "ackbeat.leak.reaps",
+        "{socket}",
+        &[REAP_OUTCOME],
+        "Idle connections of a full quota (setting leaks.reap): destroyed, would have been in a dry run, refused because they \
+         carried a byte meanwhile, gone, spared because reaping was switched off, failed for want of a privilege, or dropped \
+         because too many waited",
+    );
+    /// Censuses.
+    CENSUSES = counter("ackbeat.censuses", "{census}", &[], "Censuses of all sockets that were looked at");
+    /// What found no room in censuses.
+    CENSUS_LEFT_OUT = counter(
+        "ackbeat.census.left_out",
+        "{item}",
+        &[LEFT_OUT],
+        "What found no room: sockets beyond 16384, sockets of ports beyond 256, each counted with each census, and closes beyond \
+         1024 that dialled sockets are compared with",
     );
     /// Connections beyond the limit.
     CONNECTIONS_REFUSED = counter(

@@ -18,6 +18,10 @@
 //! learned for their port, and closes whose post-mortem was still running.
 //! Nothing is lost to a replay of both segments, oldest first, which leaves the carried lines out.
 //!
+//! A census of all sockets (`{"input":"census",…}`) holds what changed since the one before: sockets that stay idle or stay
+//! busy cost nothing. Every sixtieth is whole (some 350 bytes for each of at most 16,384 sockets), so that a segment that is
+//! replayed by itself knows all of them after ten minutes at the latest.
+//!
 //! A `tick` is a call of `handle_timeout`: when it was due and when it came, so that a pause of the sidecar is the same
 //! pause in the replay. A `gap` says how many lines are missing there.
 //! A recording without ticks (made by a test, say) is replayed as if the engine had always been called on time. All times are nanoseconds of the recorded
@@ -29,6 +33,7 @@ mod reader;
 mod recorder;
 pub mod replay;
 
+use ackbeat_liveness::leak::LeakSettings;
 use ackbeat_liveness::{Input, Policy, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -51,6 +56,9 @@ pub struct Header {
     pub policy: String,
     /// The thresholds in force.
     pub thresholds: Policy,
+    /// The thresholds for leaks in force.
+    #[serde(default)]
+    pub leaks: LeakSettings,
     /// Whether every call of `handle_timeout` is in it, as a `tick`.
     #[serde(default)]
     pub ticks: bool,

@@ -98,6 +98,7 @@ impl Reader {
                 mode: String::new(),
                 policy: String::new(),
                 thresholds: ackbeat_liveness::Policy::default_policy(),
+                leaks: ackbeat_liveness::leak::LeakSettings::default(),
                 ticks: false,
                 began_at: ackbeat_liveness::Timestamp::default(),
                 began_unix_ns: 0,

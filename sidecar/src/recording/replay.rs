@@ -64,12 +64,10 @@ impl Rerun {
     /// An engine under `policy` for the recording with this header.
     #[must_use]
     pub fn new(header: &Header, policy: Policy) -> Self {
-        Self {
-            is_as_recorded: header.ticks && policy == header.thresholds,
-            engine: Engine::new(policy),
-            last: header.began_at,
-            is_shut_down: false,
-        }
+        let is_as_recorded = header.ticks && policy == header.thresholds;
+        let mut engine = Engine::new(policy);
+        engine.set_leak_settings(header.leaks.clone());
+        Self { is_as_recorded, engine, last: header.began_at, is_shut_down: false }
     }
 
     /// Feeds the next line and hands each decision to `decided`.

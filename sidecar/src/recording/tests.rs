@@ -15,6 +15,7 @@ fn header() -> Header {
         mode: "ebpf".to_owned(),
         policy: "default".to_owned(),
         thresholds: Policy::default_policy(),
+        leaks: ackbeat_liveness::leak::LeakSettings::default(),
         ticks: true,
         began_at: Timestamp::from_ms(1),
         began_unix_ns: 5,

@@ -1,16 +1,22 @@
 //! What the engine decides, told to people and backends.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
 
-use ackbeat_liveness::{CloseInitiator, CloseRecord, Opened, Output, VerdictChange};
+use ackbeat_liveness::leak::{GroupKey, LeakChange, LeakSign, ReapWanted};
+use ackbeat_liveness::{CloseInitiator, CloseRecord, ConnectionId, Opened, Output, VerdictChange};
+use opentelemetry::trace::SpanContext;
 use opentelemetry_sdk::trace::SdkTracer;
 use tracing::{debug, info, trace, warn};
 
 use super::attributes;
+use super::leaks;
 use super::pipeline::{SpanCounts, SpanTotals};
 use super::spans;
 use super::wall_clock::WallClock;
 use crate::api::events::Publisher;
+use crate::census::control::{ReapControl, ReapOutcome};
 use crate::connections::Connections;
 use crate::driver::{Housekeeping, Sink};
 use crate::metrics::Feed;
@@ -26,7 +32,16 @@ pub struct Telemetry {
     /// Who tells the readers of the API's events.
     publisher: Option<Publisher>,
     metrics: Option<Feed>,
+    /// Spans of what is suspected now, for the links of those that tell of its end. At most [`SUSPICIONS_MAX`].
+    suspected: BTreeMap<SuspicionKey, SpanContext>,
+    /// Who destroys sockets, and who counts those for which there was no room.
+    reaper: Option<(SyncSender<ReapWanted>, Arc<ReapControl>)>,
 }
+
+/// What a suspicion is about: its sign, its port, and the socket where it is one.
+type SuspicionKey = (LeakSign, GroupKey, Option<ConnectionId>);
+/// Spans of suspicions that are remembered.
+const SUSPICIONS_MAX: usize = 4_096;
 
 impl Telemetry {
     /// For spans through `tracer`, whose fate `counts` knows.
@@ -40,6 +55,8 @@ impl Telemetry {
             reported: Housekeeping::default(),
             publisher: None,
             metrics: None,
+            suspected: BTreeMap::new(),
+            reaper: None,
         }
     }
 
@@ -55,6 +72,62 @@ impl Telemetry {
     pub fn with_metrics(mut self, metrics: Feed) -> Self {
         self.metrics = Some(metrics);
         self
+    }
+
+    /// The same with somebody who destroys sockets.
+    #[must_use]
+    pub fn with_reaper(mut self, reaper: SyncSender<ReapWanted>, control: Arc<ReapControl>) -> Self {
+        self.reaper = Some((reaper, control));
+        self
+    }
+
+    fn leak(&mut self, change: &LeakChange) {
+        let key = (change.sign, change.group, change.connection);
+        let before = self.suspected.remove(&key);
+        let context = leaks::emit(&self.tracer, change, before, self.mode, &WallClock::now());
+        let (trace_id, span_id) = (context.trace_id(), context.span_id());
+        if change.suspected && self.suspected.len() < SUSPICIONS_MAX {
+            self.suspected.insert(key, context);
+        }
+        let owner = change.owner.as_ref();
+        let process = owner.map(|owner| owner.command.escape_debug().to_string());
+        let sentence = leaks::sentence(change);
+        macro_rules! line {
+            ($level:ident) => {
+                $level!(
+                    target: "ackbeat::leak",
+                    sign = change.sign.as_str(),
+                    side = change.group.side.as_str(),
+                    address = %change.group.address,
+                    port = change.group.port,
+                    count = change.count,
+                    maximum = change.maximum,
+                    quota = change.quota,
+                    idle = change.idle,
+                    idle_ms = change.idle_ms,
+                    orphans = change.orphans,
+                    process,
+                    pid = change.pid,
+                    fd_count = owner.map(|owner| owner.fd_count),
+                    %trace_id,
+                    %span_id,
+                    "{sentence}"
+                )
+            };
+        }
+        if change.suspected {
+            line!(warn);
+        } else {
+            line!(info);
+        }
+    }
+
+    fn reap(&self, wanted: &ReapWanted) {
+        if let Some((reaper, control)) = &self.reaper
+            && reaper.try_send(*wanted).is_err()
+        {
+            control.count(ReapOutcome::Dropped);
+        }
     }
 
     fn closed(&mut self, record: &CloseRecord) {
@@ -172,6 +245,8 @@ impl Sink for Telemetry {
                 ack_to_pong_us = answered.ack_to_pong_us,
                 "a Pong answered"
             ),
+            Output::Leak(change) => self.leak(change),
+            Output::ReapWanted(wanted) => self.reap(wanted),
             Output::Closed(record) => self.closed(record),
         }
     }
@@ -220,6 +295,18 @@ impl Sink for Telemetry {
                 target: "ackbeat::loss",
                 refused = now.engine.connections_refused,
                 "connections are not watched: there are too many at once"
+            );
+        }
+        if now.leaks.sockets_left_out > 0 && self.reported.leaks.sockets_left_out == 0 {
+            warn!(
+                target: "ackbeat::loss",
+                "there are more sockets than a census tells of: leaks among the others are not seen"
+            );
+        }
+        if now.leaks.groups_left_out > 0 && self.reported.leaks.groups_left_out == 0 {
+            warn!(
+                target: "ackbeat::loss",
+                "there are more ports than a census tells apart: leaks of the others are not seen"
             );
         }
         let (probes, reported) = (&now.probes, &self.reported.probes);

@@ -6,6 +6,7 @@
 pub mod attributes;
 pub mod console;
 pub mod environment;
+pub mod leaks;
 pub mod logs;
 pub(crate) mod otlp;
 mod outage;

@@ -118,6 +118,8 @@ async fn the_description_and_the_server_say_the_same() {
         ("/metrics?x=1", 400),
         ("/v1/openapi.json", 200),
         ("/v1/openapi.json?x=1", 400),
+        ("/v1/leaks", 200),
+        ("/v1/leaks?x=1", 400),
         ("/v1/events", 426),
         ("/v1/events?x=1", 400),
     ] {
@@ -132,6 +134,17 @@ async fn the_description_and_the_server_say_the_same() {
         assert_eq!(asked.ask(&scene, "post", "/v1/heartbeats", Some(body)).await, expected);
     }
     assert_eq!(asked.ask_as(&scene, "post", "/v1/heartbeats", Some("{}"), "text/plain").await, 415);
+
+    for (body, expected) in [
+        (r#"{"mode":"off"}"#, 200),
+        (r#"{"mode":"on"}"#, 409),
+        (r#"{"mode":"maybe"}"#, 400),
+        ("[]", 400),
+        (long.as_str(), 413),
+    ] {
+        assert_eq!(asked.ask(&scene, "post", "/v1/reap", Some(body)).await, expected, "{body:.40}");
+    }
+    assert_eq!(asked.ask_as(&scene, "post", "/v1/reap", Some("{}"), "text/plain").await, 415);
 
     // Messages of the stream too: a change of verdict, and a close.
     let of_events = document.pointer("/components/schemas/Event").unwrap();
@@ -156,10 +169,14 @@ async fn the_description_and_the_server_say_the_same() {
     assert_eq!(asked.ask(&scene, "get", "/metrics", None).await, 404);
 
     // Everything that is documented was seen, but for what takes ten seconds, or other readers and other origins.
-    let elsewhere: BTreeSet<_> =
-        [("post", "/v1/heartbeats", 408), ("get", "/v1/events", 403), ("get", "/v1/events", 503)]
-            .map(|(method, path, status)| (method.to_owned(), path.to_owned(), status))
-            .into();
+    let elsewhere: BTreeSet<_> = [
+        ("post", "/v1/heartbeats", 408),
+        ("post", "/v1/reap", 408),
+        ("get", "/v1/events", 403),
+        ("get", "/v1/events", 503),
+    ]
+    .map(|(method, path, status)| (method.to_owned(), path.to_owned(), status))
+    .into();
     let mut documented = BTreeSet::new();
     for (path, methods) in document["paths"].as_object().unwrap() {
         for (method, operation) in methods.as_object().unwrap() {

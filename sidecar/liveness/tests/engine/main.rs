@@ -1,7 +1,8 @@
 //! Scenarios, rules and the reviewed table of the liveness engine.
 
-#[cfg(test)]
 mod closes;
+#[cfg(test)]
+mod leaks;
 #[cfg(test)]
 mod peer_asks;
 #[cfg(test)]

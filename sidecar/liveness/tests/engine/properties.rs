@@ -455,7 +455,7 @@ impl Said {
             Output::Closed(record) => {
                 self.0.remove(&record.connection);
             }
-            Output::Answered(_) | Output::ProbeWanted(_) => {}
+            Output::Answered(_) | Output::ProbeWanted(_) | Output::Leak(_) | Output::ReapWanted(_) => {}
         }
     }
 
@@ -530,7 +530,11 @@ proptest! {
                         assert!(record.ended_at >= record.closed_at);
                         assert_eq!(record.postmortem.is_some(), record.initiator == CloseInitiator::Host);
                     }
-                    Output::VerdictChanged(_) | Output::Answered(_) | Output::ProbeWanted(_) => {}
+                    Output::VerdictChanged(_)
+                    | Output::Answered(_)
+                    | Output::ProbeWanted(_)
+                    | Output::Leak(_)
+                    | Output::ReapWanted(_) => {}
                 }
             }
         };

@@ -98,6 +98,8 @@ fn record_everything(metrics: &Metrics) {
         api.count_request(route, status);
     }
     metrics.api_is(api);
+    metrics.sockets_are([1; 11]);
+    metrics.reaps_are(Arc::default());
 }
 
 fn answered(ping_to_ack_us: Option<u64>, ack_to_pong_us: Option<u64>) -> HeartbeatAnswered {

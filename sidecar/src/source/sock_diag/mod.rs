@@ -15,7 +15,7 @@ use ackbeat_liveness::{ConnectionId, Input, Opened, Role, Snapshot, TcpState, Ti
 
 use super::{Mode, Ports, Source, SourceCounters, SourceError};
 use crate::driver::clock::{Clock, MonotonicClock};
-use netlink::Netlink;
+pub(crate) use netlink::Netlink;
 pub use netlink::read_dump_part;
 pub use rows::Row;
 

@@ -1,6 +1,7 @@
 //! One socket of a dump.
 
-use ackbeat_liveness::{ConnectionId, Endpoints, Snapshot, TcpState, Timestamp};
+use ackbeat_liveness::leak::CensusSocket;
+use ackbeat_liveness::{ConnectionId, Endpoints, Role, Snapshot, TcpState, Timestamp};
 use netlink_packet_sock_diag::constants::{
     TCP_CLOSE, TCP_CLOSE_WAIT, TCP_CLOSING, TCP_ESTABLISHED, TCP_FIN_WAIT1, TCP_FIN_WAIT2, TCP_LAST_ACK,
     TCP_LISTEN, TCP_SYN_RECV, TCP_SYN_SENT, TCP_TIME_WAIT,
@@ -19,6 +20,8 @@ pub struct Row {
     pub state: TcpState,
     /// Its two ends.
     pub endpoints: Endpoints,
+    /// Its inode; 0 where no process has it open any more.
+    pub inode: u32,
     recv_queue_bytes: u32,
     send_queue_bytes: u32,
     shutdown: Option<u8>,
@@ -39,6 +42,7 @@ impl Row {
                 peer_address: header.socket_id.destination_address,
                 peer_port: header.socket_id.destination_port,
             },
+            inode: header.inode,
             recv_queue_bytes: header.recv_queue,
             send_queue_bytes: header.send_queue,
             shutdown: None,
@@ -65,10 +69,33 @@ impl Row {
             cookie,
             state,
             endpoints,
+            inode: 0,
             recv_queue_bytes: 0,
             send_queue_bytes: 0,
             shutdown: None,
             info: None,
+        }
+    }
+
+    /// What a census tells of it; `at` is the time of the pass. The pod accepted it where something listens on its local
+    /// port.
+    #[must_use]
+    pub fn census_socket(&self, at: Timestamp, is_listening: bool, pid: Option<u32>) -> CensusSocket {
+        let snapshot = self.snapshot(at);
+        CensusSocket {
+            connection: self.cookie,
+            endpoints: self.endpoints,
+            role: if is_listening { Role::Server } else { Role::Client },
+            state: self.state,
+            busy: false,
+            last_send_at: snapshot.last_send_at,
+            last_inbound_at: snapshot.last_inbound_at,
+            last_ack_at: snapshot.last_ack_at,
+            send_queue_bytes: snapshot.send_queue_bytes,
+            unread_bytes: snapshot.unread_bytes,
+            bytes_acked: snapshot.bytes_acked,
+            bytes_received: snapshot.bytes_received,
+            pid,
         }
     }
 

@@ -42,6 +42,7 @@ pub(super) fn generate(rng: &mut Rng) -> Vec<u8> {
         mode: "ebpf".into(),
         policy: "default".into(),
         thresholds: Policy::default_policy(),
+        leaks: ackbeat_liveness::leak::LeakSettings::default(),
         ticks: rng.bool(),
         began_at: Timestamp::from_ms(100_000),
         began_unix_ns: 0,
