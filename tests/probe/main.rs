@@ -187,7 +187,8 @@ fn engine_io_kills_after_interval_and_timeout() -> Result<()> {
     ensure!((report.announced_interval_ms, report.announced_timeout_ms) == (Some(400), Some(600)));
     // Four that were answered and one that was not.
     ensure!((report.line.pings, report.pongs) == (5, 4), "{report:?}");
-    ensure!(is_within(report.line.median_gap_ms, 400, 5), "{report:?}");
+    // Each interval begins with the answer to the last one: what a busy machine adds, it adds to each.
+    ensure!((395..520).contains(&report.line.median_gap_ms.unwrap_or(0)), "{report:?}");
     ensure!((980..1_600).contains(&report.line.last_pong_to_close_ms.unwrap_or(0)), "{report:?}");
     let after_the_ping = report.first_unanswered_ping_to_close_ms.unwrap_or(0);
     ensure!((580..1_200).contains(&after_the_ping), "{report:?}");
