@@ -22,9 +22,15 @@ pub enum TargetError {
     /// A URL without a host.
     #[error("the URL names no host")]
     Host,
+    /// A URL whose port is none.
+    #[error("{0:?} ends in no port from 1 to 65535")]
+    Port(String),
     /// A URL with a user's name.
     #[error("a user in the URL is not sent: say --header 'Authorization: …'")]
     User,
+    /// A cookie without a name.
+    #[error("a cookie is NAME=VALUE")]
+    Cookie,
     /// A header without a colon.
     #[error("a header is NAME: VALUE")]
     Colon,
@@ -83,6 +89,11 @@ impl FromStr for Target {
         if authority.host().is_empty() {
             return Err(TargetError::Host);
         }
+        // `Uri` takes any number for a port and then says that there is none: the default would be another host's.
+        let names_a_port = !matches!(authority.as_str().strip_prefix(authority.host()), Some("" | ":"));
+        if names_a_port && matches!(authority.port_u16(), None | Some(0)) {
+            return Err(TargetError::Port(authority.to_string()));
+        }
         Ok(Self { uri, headers: Vec::new() })
     }
 }
@@ -99,8 +110,11 @@ impl Target {
     /// With these cookies (`NAME=VALUE`), all in one header (RFC 6265 section 5.4).
     ///
     /// # Errors
-    /// [`TargetError::Value`] if they are no header's value.
+    /// [`TargetError::Cookie`] if one has no name, [`TargetError::Value`] if they are no header's value.
     pub fn with_cookies(mut self, cookies: &[String]) -> Result<Self, TargetError> {
+        if cookies.iter().any(|cookie| matches!(cookie.find('='), None | Some(0))) {
+            return Err(TargetError::Cookie);
+        }
         if !cookies.is_empty() {
             let value = HeaderValue::from_str(&cookies.join("; "))
                 .map_err(|_| TargetError::Value("cookie".to_owned()))?;
@@ -209,6 +223,12 @@ mod tests {
         assert_eq!(error("/x"), TargetError::Scheme);
         assert_eq!(error("ws://me:secret@a/"), TargetError::User);
         assert!(matches!(error("ws://a b"), TargetError::Url(_)));
+        for authority in ["a:99999", "[::1]:0", "a:0"] {
+            assert_eq!(error(&format!("ws://{authority}/")), TargetError::Port(authority.to_owned()));
+        }
+        let cookies = |text: &str| "ws://a/".parse::<Target>().unwrap().with_cookies(&[text.to_owned()]);
+        assert_eq!(cookies("=x"), Err(TargetError::Cookie));
+        assert_eq!(cookies("session"), Err(TargetError::Cookie));
         let header = |text: &str| text.parse::<RequestHeader>().unwrap_err();
         assert_eq!(header("x"), TargetError::Colon);
         assert_eq!(header("a b: c"), TargetError::Name("a b".into()));
@@ -221,6 +241,8 @@ mod tests {
         let target: Target = "wss://[::1]:8443/mux?token=secret".parse().unwrap();
         assert_eq!((target.host(), target.port(), target.is_secure()), ("::1", 8443, true));
         assert_eq!(target.shown(), "wss://[::1]:8443/mux");
-        assert_eq!("ws://a".parse::<Target>().unwrap().port(), 80);
+        for (url, port) in [("ws://a", 80), ("wss://a:/", 443), ("ws://a:65535/", 65_535)] {
+            assert_eq!(url.parse::<Target>().unwrap().port(), port);
+        }
     }
 }
