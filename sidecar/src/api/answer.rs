@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use ackbeat_liveness::{Assessed, ConnectionInfo, Endpoints, Timestamp};
+use ackbeat_liveness::{Assessed, ConnectionInfo, Endpoints, Timestamp, Verdict};
 
 use super::types::{Connection, EvidenceAges, Heartbeat, SuggestedClose, Tcp};
 
@@ -41,8 +41,8 @@ pub(super) fn connection(info: &ConnectionInfo<'_>, assessed: &Assessed, now: Ti
         rung: assessed.rung,
         scope: assessed.scope,
         kill_justified: assessed.kill_justified,
-        suggested_close: assessed
-            .kill_justified
+        // Nothing is left to close where the host has closed.
+        suggested_close: (assessed.kill_justified && assessed.verdict != Verdict::Closed)
             .then(|| SuggestedClose { code: SUGGESTED_CODE, reason: SUGGESTED_REASON.to_owned() }),
         heartbeat: Heartbeat {
             source: assessed.heartbeat.source,

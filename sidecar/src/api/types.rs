@@ -62,12 +62,13 @@ pub struct Connection {
     /// How far the evidence reaches.
     #[schema(schema_with = schema::evidence_scope)]
     pub scope: EvidenceScope,
-    /// Whether the policy justifies a kill. The one member that a watchdog needs.
+    /// Whether the policy justifies a kill; of a connection that is closed, whether it did at the close. The one member
+    /// that a watchdog needs.
     pub kill_justified: bool,
-    /// What to close with, where a kill is justified.
+    /// What to close with, where a kill is justified and there is something to close.
     #[schema(required = true)]
     pub suggested_close: Option<SuggestedClose>,
-    /// The heartbeat.
+    /// The heartbeat; of a connection that is closed, as it was at the close.
     pub heartbeat: Heartbeat,
     /// When each rung of the evidence ladder was last seen.
     pub evidence: EvidenceAges,

@@ -1,6 +1,6 @@
 //! The table's columns: what each shows, and which stay when there is little room.
 
-use ackbeat_liveness::PingLocation;
+use ackbeat_liveness::{PingLocation, Verdict};
 
 use super::history::Histories;
 use super::query::{Sort, SortKey};
@@ -172,9 +172,10 @@ impl Kind {
     }
 }
 
-/// The verdict as a word; `!` marks one that justifies a kill.
+/// The verdict as a word; `!` marks one that justifies a kill that is still to be made.
 pub(super) fn verdict(connection: &Connection) -> String {
-    format!("{}{}", connection.verdict, if connection.kill_justified { "!" } else { "" })
+    let is_justified = connection.kill_justified && connection.verdict != Verdict::Closed;
+    format!("{}{}", connection.verdict, if is_justified { "!" } else { "" })
 }
 
 /// A word of the API as text.

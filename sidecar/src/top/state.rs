@@ -22,7 +22,7 @@ pub(super) enum Link {
     Live,
     /// The last request failed; it is tried again.
     Away {
-        /// Since when.
+        /// Since when: the last answer, where one is on the screen.
         since: Duration,
         /// What went wrong.
         reason: String,
@@ -143,6 +143,8 @@ impl State {
             Err(reason) => {
                 let since = match self.link {
                     Link::Away { since, .. } => since,
+                    // What is on the screen is as old as this, and no answer may have come for a whole timeout.
+                    Link::Live if !self.is_paused => self.answered_at.unwrap_or(now),
                     Link::Connecting | Link::Live => now,
                 };
                 self.link = Link::Away { since, reason };

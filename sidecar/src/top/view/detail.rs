@@ -77,6 +77,8 @@ fn identity(connection: &Connection, palette: Palette) -> Vec<Parts> {
     let kind = if connection.is_websocket { "WebSocket" } else { "TCP" };
     let path = connection.path.as_deref().map_or_else(String::new, |path| format!(" {}", harmless(path)));
     let kill = match (&connection.suggested_close, connection.kill_justified) {
+        (_, true) if connection.verdict == Verdict::Closed => "a kill was justified".to_owned(),
+        (_, false) if connection.verdict == Verdict::Closed => "no kill was justified".to_owned(),
         (Some(close), true) => {
             format!("a kill is justified: close with {} {}", close.code, harmless(&close.reason))
         }

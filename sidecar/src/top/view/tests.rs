@@ -17,6 +17,7 @@ use super::super::samples;
 use super::super::state::State;
 use super::super::state_tests::{answered, feed, press, type_text};
 use super::draw;
+use crate::api::types::Connection;
 
 const COLOUR: Palette = Palette { has_colour: true };
 const PLAIN: Palette = Palette { has_colour: false };
@@ -46,6 +47,17 @@ fn text(state: &mut State, columns: u16, lines: u16) -> String {
         format!("{}\n", line.trim_end())
     })
     .collect()
+}
+
+#[test]
+fn a_closed_connection_is_not_to_be_closed_again() {
+    let closed = Connection { verdict: Verdict::Closed, suggested_close: None, ..samples::silent() };
+    let mut state = answered(1, vec![closed.clone()]);
+    assert!(text(&mut state, 80, 24).contains(">closed  "), "{}", text(&mut state, 80, 24));
+    press(&mut state, KeyCode::Enter);
+    assert!(text(&mut state, 80, 24).contains("closed: a kill was justified\n"));
+    feed(&mut state, 1, vec![Connection { kill_justified: false, ..closed }]);
+    assert!(text(&mut state, 80, 24).contains("closed: no kill was justified\n"));
 }
 
 /// A pod under load, watched for some answers.
