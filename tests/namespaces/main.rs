@@ -11,6 +11,7 @@ mod middle;
 mod path;
 mod privileges;
 mod relay;
+mod reported_heartbeats;
 mod restart;
 mod scene;
 mod socket_statistics;
