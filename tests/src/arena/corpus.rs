@@ -127,6 +127,8 @@ fn only(recording: &Path, truth: &Truth, place: usize) -> Result<(Vec<u8>, Truth
         let is_kept = match (&*input, input.connection()) {
             (_, Some(of)) => of == connection,
             (Input::RecordsLost { .. }, None) => true,
+            // It is about all sockets.
+            (Input::Census(_), None) => false,
             (_, None) => !is_gone_before,
         };
         if is_kept {

@@ -1,6 +1,7 @@
 //! From what was recorded and what was true to what each contestant is worth.
 
 mod contact;
+mod leaks;
 mod outcome;
 pub mod statistics;
 
@@ -15,6 +16,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 pub use contact::Contact;
+pub use leaks::{LeakFound, Leaks};
 pub use outcome::{Account, Detection, JudgedKill, KillKind, Outcome, Shown, judge, ms_between};
 
 use super::row::Row;
@@ -67,6 +69,9 @@ pub struct JudgedStage {
     pub figures: std::collections::BTreeMap<String, f64>,
     /// Lines that the recording misses.
     pub missing_lines: u64,
+    /// Leaks, where censuses were recorded.
+    #[serde(default)]
+    pub leaks: Option<Leaks>,
 }
 
 /// Judges one stage by its two files.
@@ -90,6 +95,7 @@ pub fn judge_stage(folder: &Path, contestants: &[Contestant]) -> Result<JudgedSt
         closes: Vec::new(),
         figures: truth.figures.clone(),
         missing_lines: compared.summary.missing,
+        leaks: leaks::judge(&recording, &truth, &connections)?,
     };
     for (subject, connection) in truth.subjects.iter().zip(&connections) {
         let first = unanswered.get(&connection.connection).copied();

@@ -1,5 +1,6 @@
 //! The arena's result: for machines, as tables, and as plots.
 
+mod leaks;
 pub mod markdown;
 pub mod requirements;
 pub mod result;

@@ -89,6 +89,7 @@ pub fn check(stages: &[JudgedStage]) -> Vec<Checked> {
     }
     checks.push(right_reasons(stages));
     checks.push(whole_recordings(stages));
+    checks.extend(super::leaks::check(stages));
     checks.retain(|checked| checked.runs > 0);
     checks
 }
@@ -98,7 +99,7 @@ fn name(outcome: &Outcome) -> String {
     place(outcome.row, &outcome.variant, outcome.seed, &outcome.subject)
 }
 
-fn place(row: u8, variant: &str, seed: u64, subject: &str) -> String {
+pub(super) fn place(row: u8, variant: &str, seed: u64, subject: &str) -> String {
     let variant = if variant.is_empty() { String::new() } else { format!(" ({variant})") };
     format!("row {row}{variant} seed {seed} {subject}")
 }
@@ -294,7 +295,7 @@ fn whole_recordings(stages: &[JudgedStage]) -> Checked {
     })
 }
 
-fn shorten(mut checked: Checked) -> Checked {
+pub(super) fn shorten(mut checked: Checked) -> Checked {
     let more = checked.violations.len().saturating_sub(NAMED_MAX);
     if more > 0 {
         checked.violations.truncate(NAMED_MAX);
@@ -337,6 +338,7 @@ mod tests {
             closes,
             figures: std::collections::BTreeMap::new(),
             missing_lines: 0,
+            leaks: None,
         };
         check(&[stage]).into_iter().flat_map(|checked| checked.violations).collect()
     }
@@ -400,6 +402,7 @@ mod tests {
             closes: Vec::new(),
             figures: std::collections::BTreeMap::new(),
             missing_lines: 7,
+            leaks: None,
         };
         let violations: Vec<_> = check(&[stage]).into_iter().flat_map(|checked| checked.violations).collect();
         assert_eq!(violations, ["row 33 seed 2: 7 lines"]);

@@ -12,6 +12,17 @@ use crate::journal::wait_until;
 use crate::mux::PeerFin;
 use crate::process::run;
 
+/// A socket in `CLOSE_WAIT` is a leak after this, in milliseconds: a tenth of the default, as the rows are short.
+pub const CLOSE_WAIT_AFTER_MS: u64 = 6_000;
+
+/// The thresholds of leaks in a tenth of their time; a count is looked at for half a minute.
+const THRESHOLDS: &[(&str, &str)] = &[
+    ("ACKBEAT_LEAKS_CENSUS_INTERVAL_MS", "1000"),
+    ("ACKBEAT_LEAKS_CLOSE_WAIT_AFTER_MS", "6000"),
+    ("ACKBEAT_LEAKS_IDLE_AFTER_MS", "30000"),
+    ("ACKBEAT_LEAKS_FLAT_AFTER_MS", "30000"),
+];
+
 /// The peer has finished writing and reads on; the host goes on sending.
 pub(super) const HALF_CLOSED: Row = Row {
     number: 29,
@@ -21,7 +32,7 @@ pub(super) const HALF_CLOSED: Row = Row {
     allowed: &["alive", "congested"],
     wanted: &[],
     variants: ONLY,
-    options: |_| StageOptions { peer_fin: PeerFin::WriteOn, ..StageOptions::default() },
+    options: |_| StageOptions { peer_fin: PeerFin::WriteOn, settings: THRESHOLDS, ..StageOptions::default() },
     play: half_closed,
     about_s: 40,
     subjects: 10,
@@ -52,7 +63,7 @@ pub(super) const CLOSE_WAIT: Row = Row {
     allowed: &["alive", "unknown"],
     wanted: &[],
     variants: ONLY,
-    options: |_| StageOptions { peer_fin: PeerFin::Forget, ..StageOptions::default() },
+    options: |_| StageOptions { peer_fin: PeerFin::Forget, settings: THRESHOLDS, ..StageOptions::default() },
     play: close_wait,
     about_s: 60,
     subjects: 20,
@@ -72,7 +83,7 @@ fn close_wait(stage: &mut Stage) -> Result<()> {
     wait_until("every socket in CLOSE_WAIT", Duration::from_secs(10), || {
         Ok(close_wait_count(stage)? == count)
     })?;
-    stage.pass_or(Duration::from_secs(40), Duration::from_secs(10));
+    stage.pass_or(Duration::from_secs(40), Duration::from_secs(14));
     let left = u32::try_from(close_wait_count(stage)?).unwrap_or(u32::MAX);
     stage.figure("close_wait_count", f64::from(left));
     Ok(())
@@ -93,7 +104,11 @@ pub(super) const IDLE_AT_QUOTA: Row = Row {
     wanted: &[],
     variants: ONLY,
     // No Ping while it lasts: no byte either way.
-    options: |_| StageOptions { interval: Duration::from_secs(3_600), ..StageOptions::default() },
+    options: |_| StageOptions {
+        interval: Duration::from_secs(3_600),
+        settings: THRESHOLDS,
+        ..StageOptions::default()
+    },
     play: idle_at_quota,
     about_s: 100,
     subjects: 64,

@@ -15,6 +15,7 @@ mod path;
 mod slow;
 mod stalled;
 
+pub use leaks::CLOSE_WAIT_AFTER_MS;
 pub use middle::INGRESS;
 
 use super::row::Row;
