@@ -59,9 +59,11 @@ impl Reaper {
             };
         }
         match outcome {
-            ReapOutcome::Destroyed => line!(info, "an idle connection of a full quota was destroyed"),
+            ReapOutcome::Destroyed => {
+                line!(info, "an idle connection of a full quota was destroyed");
+            }
             ReapOutcome::DryRun => {
-                line!(info, "dry run: an idle connection of a full quota would have been destroyed")
+                line!(info, "dry run: an idle connection of a full quota would have been destroyed");
             }
             _ => line!(debug, "a connection of a full quota was not destroyed"),
         }
