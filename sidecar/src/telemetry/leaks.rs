@@ -173,6 +173,9 @@ pub fn sentence(change: &LeakChange) -> String {
     match change.sign {
         LeakSign::FlatCount => {
             let exactly = match change.quota {
+                Some(quota) if change.count < quota => {
+                    format!("exactly {} for {age}, its maximum below the quota of {quota}", change.count)
+                }
                 Some(quota) => format!("{} for {age}, the quota is {quota}", change.count),
                 None => format!("exactly {} for {age}, likely a quota", change.count),
             };
@@ -240,6 +243,8 @@ mod tests {
         );
         let configured = LeakChange { quota: Some(64), ..change(LeakSign::FlatCount) };
         assert!(sentence(&configured).contains("64 for 9 minutes, the quota is 64"));
+        let below = LeakChange { quota: Some(100), ..change(LeakSign::FlatCount) };
+        assert!(sentence(&below).contains("exactly 64 for 9 minutes, its maximum below the quota of 100"));
         assert!(sentence(&change(LeakSign::Orphans)).contains("5 of 64"));
         let cleared = LeakChange { suspected: false, ..change(LeakSign::CloseWait) };
         assert!(sentence(&cleared).contains("no leak is suspected any more (close_wait)"));

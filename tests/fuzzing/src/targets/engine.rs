@@ -71,7 +71,9 @@ impl Heard {
                     ensure!(self.may_probe, "{wanted:?} although no probes may be sent");
                 }
                 Output::Leak(_) => {}
-                Output::ReapWanted(wanted) => bail!("{wanted:?} although nothing may be reaped"),
+                Output::ReapWanted(wanted) => {
+                    ensure!(false, "{wanted:?} although nothing may be reaped");
+                }
                 Output::Answered(answered) => {
                     let parts = answered.ping_to_ack_us.zip(answered.ack_to_pong_us);
                     ensure!(
