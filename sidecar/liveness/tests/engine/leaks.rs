@@ -432,11 +432,9 @@ proptest! {
         let mut opened_at = BTreeMap::new();
         for (number, what, censuses) in steps {
             match what {
-                0..=2 => {
-                    if !pod.sockets.contains_key(&number) {
-                        opened_at.insert(number, pod.now());
-                        pod.open(number, Role::Client);
-                    }
+                0..=2 if !pod.sockets.contains_key(&number) => {
+                    opened_at.insert(number, pod.now());
+                    pod.open(number, Role::Client);
                 }
                 3 if pod.sockets.contains_key(&number) => pod.carry(number),
                 4 => {
