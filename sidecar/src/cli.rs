@@ -9,6 +9,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
 use crate::api::types::{ADDRESS_DEFAULT, LIMIT_MAX};
 use crate::config::{Layer, ModeChoice, PolicyName, RecordingLayer};
 use crate::heartbeat_probe::{MUTE_AFTER_DEFAULT, ProfileChoice, RequestHeader, Target};
+use crate::storm_lab;
 use crate::top::address::ApiAddress;
 use crate::top::query::{ROWS_DEFAULT, Sort};
 
@@ -36,6 +37,8 @@ pub enum Command {
     Replay(ReplayArguments),
     /// Show connections live, as the API of a running ackbeat tells of them.
     Top(TopArguments),
+    /// Show what a fixed retry interval does to a host, and what full jitter does: an experiment in network namespaces.
+    StormLab(StormLabArguments),
     /// Measure how long a host bears a client that no longer answers its heartbeat, or reads slowly.
     Probe(ProbeArguments),
 }
@@ -140,6 +143,65 @@ fn rows(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(rows) if (1..=LIMIT_MAX).contains(&rows) => Ok(rows),
         _ => Err(format!("a number from 1 to {LIMIT_MAX}")),
+    }
+}
+
+/// Arguments of `storm-lab`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = STORM_LAB_HELP)]
+pub struct StormLabArguments {
+    /// Clients of each fleet.
+    #[arg(long, value_name = "N", default_value_t = 24, value_parser = value_parser!(u32).range(1..=1_000))]
+    pub clients: u32,
+    /// How long it is played, before compression.
+    #[arg(long, value_name = "TIME", default_value = "60min", value_parser = lab_time)]
+    pub duration: Duration,
+    /// From the beginning of one outage to the next one's, before compression.
+    #[arg(long, value_name = "TIME", default_value = "2min", value_parser = lab_time)]
+    pub every: Duration,
+    /// How long an outage is, before compression.
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = lab_time)]
+    pub outage: Duration,
+    /// Packets that are lost, each way, in percent.
+    #[arg(long, value_name = "PERCENT", default_value_t = 15, value_parser = value_parser!(u8).range(0..=60))]
+    pub loss: u8,
+    /// Play everything so many times as fast. TCP's own timers stay what they are (retransmissions after 200 ms and more), so
+    /// more attempts fail than would, and beyond 4 an outage is too short to be told from loss. Figures are scaled back.
+    #[arg(long, value_name = "K", default_value_t = 1, value_parser = value_parser!(u32).range(1..=20))]
+    pub time_compression: u32,
+    /// Decides which packets are lost and what is random.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Keep the recordings in this folder, for `ackbeat replay`.
+    #[arg(long, value_name = "FOLDER")]
+    pub keep: Option<PathBuf>,
+    /// Print one JSON object in place of the table.
+    #[arg(long)]
+    pub json: bool,
+}
+
+const STORM_LAB_HELP: &str = "Needs root, /dev/net/tun, and the programs ip (iproute2), nft (nftables) and chrt (util-linux). An hour is an \
+hour: both\nfleets are played at the same time, each in a network of its own, with this program as the sidecar.\n\
+Exit codes: 0 played; 1 an unexpected failure of the system; 2 bad usage; 3 missing privilege, program or kernel feature.";
+
+fn lab_time(text: &str) -> Result<Duration, String> {
+    interval(text).map_err(|_| "a time from 250ms to 60min, with a unit: 10s, 2min".to_owned())
+}
+
+impl StormLabArguments {
+    /// The experiment.
+    #[must_use]
+    pub fn options(&self) -> storm_lab::Options {
+        storm_lab::Options {
+            clients: self.clients,
+            duration: self.duration,
+            every: self.every.max(self.outage),
+            outage: self.outage,
+            loss: f64::from(self.loss) / 100.0,
+            compression: self.time_compression,
+            seed: self.seed,
+            keep: self.keep.clone(),
+        }
     }
 }
 

@@ -18,5 +18,6 @@ pub mod metrics;
 pub mod probe;
 pub mod recording;
 pub mod source;
+pub mod storm_lab;
 pub mod telemetry;
 pub mod top;

@@ -13,6 +13,7 @@ fn main() -> ExitCode {
         Command::Top(arguments) => commands::top::execute(&arguments).map(|()| 0),
         Command::Check => commands::check::execute(),
         Command::Probe(arguments) => commands::probe::execute(&arguments),
+        Command::StormLab(arguments) => commands::storm_lab::execute(&arguments).map(|()| 0),
         Command::Replay(arguments) => commands::replay::execute(&arguments).map(|()| 0),
     };
     match result {

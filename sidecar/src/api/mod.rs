@@ -17,6 +17,7 @@ mod query;
 mod schema;
 pub mod server;
 mod status;
+mod storms;
 pub mod stream;
 pub mod types;
 mod verdict;
@@ -134,10 +135,11 @@ impl Api {
 }
 
 /// The paths that there are.
-pub const ROUTES: [&str; 11] = [
+pub const ROUTES: [&str; 12] = [
     "/v1/connections",
     "/v1/verdict",
     "/v1/status",
+    "/v1/storms",
     "/v1/heartbeats",
     "/v1/events",
     "/v1/leaks",
@@ -154,6 +156,7 @@ pub fn router(api: Arc<Api>) -> Router {
         .route("/v1/connections", get(list::list))
         .route("/v1/verdict", get(verdict::verdict))
         .route("/v1/status", get(status::status))
+        .route("/v1/storms", get(storms::storms))
         .route("/v1/heartbeats", post(heartbeats::report))
         .route("/v1/events", get(stream::events))
         .route("/v1/leaks", get(leaks::leaks))

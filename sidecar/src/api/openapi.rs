@@ -9,7 +9,7 @@ use utoipa::OpenApi;
 
 use super::query::Query;
 use super::types::{Event, Problem};
-use super::{heartbeats, leaks, list, status, stream, verdict};
+use super::{heartbeats, leaks, list, status, storms, stream, verdict};
 
 /// The API.
 #[derive(OpenApi)]
@@ -27,12 +27,14 @@ use super::{heartbeats, leaks, list, status, stream, verdict};
         (name = "heartbeats", description = "Heartbeats that the host reports"),
         (name = "events", description = "What changes"),
         (name = "leaks", description = "Sockets that have no use any more"),
+        (name = "ports", description = "How the listening ports stand"),
         (name = "sidecar", description = "The sidecar itself"),
     ),
     paths(
         list::list,
         verdict::verdict,
         status::status,
+        storms::storms,
         heartbeats::report,
         stream::events,
         leaks::leaks,

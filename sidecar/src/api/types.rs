@@ -211,6 +211,79 @@ pub struct Status {
     pub lost: LostTotals,
 }
 
+/// `GET /v1/storms`: who comes back, how many at once, and whether they come in lock-step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Storms {
+    /// Each listening port, in their order; at most 64.
+    pub ports: Vec<PortArrivals>,
+    /// Arrivals at ports beyond those.
+    pub arrivals_unwatched: u64,
+    /// The latest storms that are over, oldest first; at most 32.
+    pub recent: Vec<Storm>,
+}
+
+/// A listening port.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct PortArrivals {
+    /// The port.
+    pub port: u16,
+    /// Connections that were established since the start.
+    pub arrivals: u64,
+    /// Of them, those of the last whole second; unknown where records were lost or the sidecar slept.
+    #[schema(required = true)]
+    pub arrivals_per_second: Option<u32>,
+    /// What is usual.
+    pub baseline_per_second: f64,
+    /// Reconnect storms since the start.
+    pub storms: u64,
+    /// How long one has lasted that is not over.
+    #[schema(required = true)]
+    pub storm_age_ms: Option<u64>,
+    /// How long nothing has come from any peer, where that is an outage.
+    #[schema(required = true)]
+    pub outage_age_ms: Option<u64>,
+    /// The period at which clients come back in lock-step.
+    #[schema(required = true)]
+    pub resonance: Option<Resonance>,
+}
+
+/// Clients come back in lock-step.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Resonance {
+    /// From one return to the next, in milliseconds.
+    pub period_ms: f64,
+    /// How regular they are, from 0 to 1.
+    pub strength: f64,
+    /// Bursts of closes (or parts of long ones) that it was seen in.
+    pub windows: u32,
+}
+
+/// A reconnect storm that is over.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Storm {
+    /// The listening port.
+    pub port: u16,
+    /// Since its first second.
+    pub began_age_ms: u64,
+    /// Since its last second.
+    pub ended_age_ms: u64,
+    /// Why it is over: `calm`, or `new_baseline` where it went on for so long that it is usual now.
+    pub end: String,
+    /// Most arrivals within a second.
+    pub peak_per_second: u32,
+    /// What was usual.
+    pub baseline_per_second: f64,
+    /// Arrivals in it.
+    pub arrivals: u64,
+    /// Different addresses that they came from.
+    pub peers: u32,
+    /// Closes of the burst that set it off.
+    pub closes: u64,
+    /// The period at which clients came back, as far as it was known then.
+    #[schema(required = true)]
+    pub resonance: Option<Resonance>,
+}
+
 /// Ends of connections since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ClosedTotals {

@@ -4,6 +4,7 @@ pub mod check;
 pub mod probe;
 pub mod replay;
 pub mod run;
+pub mod storm_lab;
 pub mod top;
 
 use std::io;
@@ -15,6 +16,7 @@ use crate::config::ConfigError;
 use crate::heartbeat_probe::ProbeError;
 use crate::recording::{ReadError, RecordError};
 use crate::source::SourceError;
+use crate::storm_lab::StormLabError;
 use crate::telemetry::pipeline::PipelineError;
 use crate::top::TopError;
 
@@ -75,6 +77,9 @@ pub enum CommandError {
     /// A probe came to no result.
     #[error(transparent)]
     Probe(#[from] ProbeError),
+    /// The experiment cannot be played.
+    #[error(transparent)]
+    StormLab(#[from] StormLabError),
     /// An argument of a probe does not fit.
     #[error("{argument}: {problem}")]
     ProbeUsage {
@@ -107,12 +112,15 @@ impl CommandError {
             | Self::Plot { .. }
             | Self::ProbeUsage { .. }
             | Self::Probe(ProbeError::Certificates { .. }) => EXIT_USAGE,
-            Self::Missing(_) => EXIT_MISSING,
+            Self::Missing(_) | Self::StormLab(StormLabError::Network(_) | StormLabError::Sidecar { .. }) => {
+                EXIT_MISSING
+            }
             Self::Source(_)
             | Self::Pipeline(_)
             | Self::Draw(_)
             | Self::Top(_)
             | Self::Probe(_)
+            | Self::StormLab(_)
             | Self::System { .. } => 1,
         }
     }

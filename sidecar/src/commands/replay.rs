@@ -11,6 +11,8 @@ use ackbeat_liveness::{
     VerdictChange,
 };
 
+use ackbeat_storms::{Storm, StormEvent};
+
 use super::{CommandError, written};
 use crate::cli::ReplayArguments;
 use crate::comparison::table::{self, aligned};
@@ -47,6 +49,7 @@ pub fn execute(arguments: &ReplayArguments) -> Result<(), CommandError> {
     };
     let (comparison, _) = compare_with(&mut reader, &[], &contestants, options)?;
     out.table();
+    out.storms(&comparison.storms.events);
     if !arguments.compare.is_empty() {
         out.text(&format!("\n{}", table::render(&comparison)));
     }
@@ -178,6 +181,17 @@ fn changed(from: Verdict, to: Verdict, rung: Rung, kill_justified: bool) -> Stri
     }
 }
 
+/// A storm in words.
+fn storm_text(storm: &Storm) -> String {
+    let resonance = storm.resonance.map_or_else(String::new, |resonance| {
+        format!("; they come back every {:.2} s", resonance.period_ms / 1_000.0)
+    });
+    format!(
+        "reconnect storm on port {}: {} arrivals, {} in the worst second (usual: {:.1}), after {} closes{resonance}",
+        storm.local_port, storm.arrivals, storm.peak_per_second, storm.baseline_per_second, storm.closes
+    )
+}
+
 const COLUMNS: [&str; 9] =
     ["#", "peer", "local", "closed by", "kind", "verdict", "rung", "post-mortem", "assessment"];
 
@@ -258,6 +272,32 @@ impl Printer {
         let rows = std::mem::take(&mut self.rows);
         let table = aligned(&COLUMNS.map(str::to_owned), rows.into_iter());
         self.text(&format!("\n{table}"));
+    }
+
+    fn storms(&mut self, events: &[StormEvent]) {
+        for (place, event) in events.iter().enumerate() {
+            if place == 0 {
+                self.line("");
+            }
+            let text = match event {
+                StormEvent::Ended(storm) => format!(
+                    "{} to {}  {}",
+                    self.time(storm.began_at).trim_start(),
+                    self.time(storm.ended_at).trim_start(),
+                    storm_text(storm)
+                ),
+                StormEvent::OutageEnded(outage) => format!(
+                    "{} to {}  outage of port {}: nothing came from anybody, {} peers unreachable",
+                    self.time(outage.began_at).trim_start(),
+                    outage.ended_at.map_or_else(String::new, |at| self.time(at)).trim_start(),
+                    outage.local_port,
+                    outage.peers
+                ),
+                // Told at their ends.
+                StormEvent::Began(_) | StormEvent::OutageBegan(_) => continue,
+            };
+            self.line(&text);
+        }
     }
 
     fn summary(&mut self, summary: &Summary, header: &Header) {

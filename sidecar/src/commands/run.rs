@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use ackbeat_liveness::leak::{ReapMode, ReapWanted};
 use ackbeat_liveness::{Engine, Input};
+use ackbeat_storms::Settings as StormSettings;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tracing::{info, warn};
@@ -203,7 +204,9 @@ async fn drive<S: Source>(
     let prober = open_prober(settings, source.mode());
     engine.set_window_probes(settings.window_probes.filter(|_| prober.is_some()));
     engine.set_leak_settings(settings.leaks.clone());
-    let connections = Arc::new(Connections::new(engine));
+    // In mode sock-diag nobody sees a connection open: what is found counts as an arrival.
+    let storms = StormSettings { found: source.mode() == Mode::SockDiag, ..StormSettings::default() };
+    let connections = Arc::new(Connections::new(engine).with_storms(storms));
     let (report, reports) = mpsc::channel(REPORTS_MAX);
     let control = Arc::new(ReapControl::new(settings.leaks.reap));
     if let Some(reaper) =

@@ -20,12 +20,14 @@ use ackbeat_liveness::{
     CloseInitiator, CloseRecord, ConnectionId, Endpoints, Input, Opened, Output, Policy, Role, Timestamp,
     VerdictChange,
 };
+use ackbeat_storms::Settings as StormSettings;
 
 pub use contestant::{Contestant, ContestantError, policy_name};
 pub use timeline::{Mark, Point, Timeline, Truth, TruthBand};
 
-use crate::recording::replay::{Rerun, Summary};
+use crate::recording::replay::{Rerun, StormStory, Summary};
 use crate::recording::{Line, ReadError, Reader};
+use crate::source::Mode;
 use lanes::{Lanes, Word};
 use policies::Judgements;
 use timeline::Collector;
@@ -136,6 +138,8 @@ pub struct Comparison {
     pub contestants: Vec<String>,
     /// Every connection, in the order in which they were first heard of.
     pub connections: Vec<Compared>,
+    /// Storms and outages of the listening ports, as the recorded sidecar told them, in their order.
+    pub storms: StormStory,
     /// Reports that belonged to no connection.
     pub reports_unmatched: u64,
     /// What the recording held and misses.
@@ -254,6 +258,9 @@ impl<'a> Pass<'a> {
             contestants: Vec::new(),
         };
         let mut engines = vec![shared(&header.thresholds)];
+        if let Some(first) = engines.first_mut() {
+            first.rerun = Rerun::new(header, header.thresholds.clone()).with_storms(storm_settings(header));
+        }
         let mut starts: Vec<lanes::Start<'a>> = Vec::new();
         for (index, contestant) in contestants.iter().enumerate() {
             match contestant {
@@ -324,10 +331,14 @@ impl<'a> Pass<'a> {
 
     fn finish(mut self, decided: &mut dyn FnMut(usize, &Output)) -> (Comparison, Vec<Timeline>) {
         let mut judgements: Vec<(Judgements, Vec<usize>)> = Vec::new();
+        let mut storms = StormStory::default();
         for (index, engine) in self.engines.into_iter().enumerate() {
             let Shared { rerun, judgements: mut judged, contestants, .. } = engine;
             let ends = (index == 0).then_some(&mut self.ends);
-            rerun.finish(&mut taking(&mut judged, &contestants, decided, ends));
+            let story = rerun.finish(&mut taking(&mut judged, &contestants, decided, ends));
+            if index == 0 {
+                storms = story;
+            }
             judgements.push((judged, contestants));
         }
         let (mut said, reports_unmatched) = self.lanes.finish();
@@ -358,11 +369,17 @@ impl<'a> Pass<'a> {
             began_at: self.began_at,
             contestants: self.contestants.iter().map(Contestant::name).collect(),
             connections,
+            storms,
             reports_unmatched,
             summary: self.summary,
         };
         (comparison, timelines)
     }
+}
+
+/// In mode `sock_diag` nobody sees a connection open: those that are found count.
+fn storm_settings(header: &crate::recording::Header) -> StormSettings {
+    StormSettings { found: header.mode == Mode::SockDiag.as_str(), ..StormSettings::default() }
 }
 
 /// One outcome for each contestant.

@@ -6,13 +6,16 @@
 
 mod directory;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use ackbeat_liveness::leak::{LeakCounters, LeakWatch};
 use ackbeat_liveness::{
     Assessed, ConnectionInfo, Engine, EngineCounters, Input, Opened, Output, Timestamp, WindowProbes,
+};
+use ackbeat_storms::{
+    Fact, PortArrivals, Settings as StormSettings, Storm, StormEvent, StormWatch, Totals as StormTotals,
 };
 use parking_lot::{Mutex, MutexGuard};
 
@@ -34,6 +37,22 @@ pub enum Step {
     Opened(Opened),
     /// The engine decided this.
     Decided(Output),
+    /// A storm or an outage of a listening port began or is over.
+    Stormed(StormEvent),
+}
+
+/// Storms that are kept for whoever asks.
+pub const STORMS_KEPT: usize = 32;
+
+/// How the listening ports stand.
+#[derive(Clone, Debug, Default)]
+pub struct Storms {
+    /// Each listening port.
+    pub ports: Vec<PortArrivals>,
+    /// Sums over all of them.
+    pub totals: StormTotals,
+    /// The latest storms that are over, oldest first; [`STORMS_KEPT`] at most.
+    pub recent: Vec<Storm>,
 }
 
 /// The connections that are watched.
@@ -50,18 +69,33 @@ pub struct Connections {
 struct State {
     engine: Engine,
     directory: Directory,
+    storms: StormWatch,
+    recent: VecDeque<Storm>,
 }
 
 impl Connections {
     /// Those of an engine that was told nothing yet.
     #[must_use]
     pub fn new(engine: Engine) -> Self {
+        let state = State {
+            engine,
+            directory: Directory::default(),
+            storms: StormWatch::new(StormSettings::default()),
+            recent: VecDeque::with_capacity(STORMS_KEPT),
+        };
         Self {
-            state: Mutex::new(State { engine, directory: Directory::default() }),
+            state: Mutex::new(state),
             house: Mutex::default(),
             is_ready: AtomicBool::new(false),
             turned_at_ns: AtomicU64::new(0),
         }
+    }
+
+    /// The same with other times and thresholds of storms.
+    #[must_use]
+    pub fn with_storms(self, settings: StormSettings) -> Self {
+        self.state.lock().storms = StormWatch::new(settings);
+        self
     }
 
     // ---- for the driver -----------------------------------------------------------------------------------------
@@ -84,15 +118,29 @@ impl Connections {
     /// This much time has passed. What the engine decided is appended to `steps`.
     pub fn handle_timeout(&self, now: Timestamp, steps: &mut Vec<Step>) {
         let mut state = self.state.lock();
+        let late_ticks = state.engine.counters().late_ticks;
         state.engine.handle_timeout(now);
+        if state.engine.counters().late_ticks != late_ticks {
+            state.storms.late(now);
+        }
+        state.storms.pass(now);
         state.take_outputs(steps);
         MutexGuard::unlock_fair(state);
+    }
+
+    /// Whether a storm is over is known by what did not come: this much time has passed. What it decided is appended to
+    /// `steps`. The engine is not concerned.
+    pub fn pass_time(&self, now: Timestamp, steps: &mut Vec<Step>) {
+        let mut state = self.state.lock();
+        state.storms.pass(now);
+        state.take_storms(steps);
     }
 
     /// Ends every record. What the engine decided is appended to `steps`.
     pub fn shut_down(&self, now: Timestamp, steps: &mut Vec<Step>) {
         let mut state = self.state.lock();
         state.engine.shut_down(now);
+        state.storms.shut_down(now);
         state.take_outputs(steps);
     }
 
@@ -222,6 +270,17 @@ impl Connections {
         read(self.state.lock().engine.leaks())
     }
 
+    /// How the listening ports stand.
+    #[must_use]
+    pub fn storms(&self) -> Storms {
+        let state = self.state.lock();
+        Storms {
+            ports: state.storms.ports().collect(),
+            totals: state.storms.totals(),
+            recent: state.recent.iter().cloned().collect(),
+        }
+    }
+
     /// Connections that are watched.
     #[must_use]
     pub fn total(&self) -> usize {
@@ -257,7 +316,12 @@ impl State {
             }
             _ => None,
         };
+        let (fact, late_ticks) = (Fact::of(&input), self.engine.counters().late_ticks);
         self.engine.handle_input(input);
+        if self.engine.counters().late_ticks != late_ticks {
+            self.storms.late(fact.at());
+        }
+        self.storms.fact(&fact);
         if let Some(opened) = opened
             && self.engine.connection(opened.connection).is_some()
         {
@@ -272,7 +336,21 @@ impl State {
             if let Output::Closed(record) = &output {
                 self.directory.remove(record.connection, &record.endpoints);
             }
+            self.storms.output(&output);
             steps.push(Step::Decided(output));
+        }
+        self.take_storms(steps);
+    }
+
+    fn take_storms(&mut self, steps: &mut Vec<Step>) {
+        while let Some(event) = self.storms.poll() {
+            if let StormEvent::Ended(storm) = &event {
+                if self.recent.len() == STORMS_KEPT {
+                    self.recent.pop_front();
+                }
+                self.recent.push_back(Storm::clone(storm));
+            }
+            steps.push(Step::Stormed(event));
         }
     }
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use ackbeat_liveness::leak::LeakCounters;
 use ackbeat_liveness::{EngineCounters, Input, Opened, Output, Timestamp};
+use ackbeat_storms::StormEvent;
 use tokio::sync::mpsc;
 use tracing::Instrument as _;
 
@@ -44,6 +45,8 @@ pub trait Sink: Send {
     fn opened(&mut self, _opened: &Opened) {}
     /// A decision.
     fn output(&mut self, output: &Output);
+    /// A storm or an outage of a listening port began or is over.
+    fn stormed(&mut self, _event: &StormEvent) {}
     /// Called right before [`Sink::housekeeping`]: every connection that is watched, for whoever sums them up.
     fn sweep(&mut self, _connections: &Connections) {}
     /// Called about once a second, and at the end: how things stand.
@@ -363,6 +366,7 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
                     self.sink.opened(&opened);
                 }
                 Step::Decided(output) => self.decided(&output),
+                Step::Stormed(event) => self.sink.stormed(&event),
             }
         }
         self.steps = steps;
@@ -389,6 +393,8 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
 
     fn keep_house(&mut self, now: Timestamp) {
         self.kept_house_at = now;
+        self.connections.pass_time(now, &mut self.steps);
+        self.tell();
         let state = Housekeeping {
             source: self.source.counters(),
             recording_lost: self.recorder.as_ref().map_or(0, Recorder::lost),

@@ -18,6 +18,7 @@ use super::sweep::{Standing, Sweep};
 use super::table::{self, Instrument, Kind};
 use crate::api::counters::ApiCounters;
 use crate::census::control::ReapControl;
+use crate::connections::Storms;
 use crate::driver::Housekeeping;
 use crate::source::Mode;
 use crate::telemetry::attributes;
@@ -143,6 +144,11 @@ impl Metrics {
     /// How things stand.
     pub fn keep_house(&self, now: &Housekeeping) {
         self.0.observed.house.lock().clone_from(now);
+    }
+
+    /// How the listening ports stand.
+    pub fn storms(&self, now: Storms) {
+        *self.0.observed.storms.lock() = Some(now);
     }
 
     /// The API listens, and these are its totals.

@@ -14,6 +14,7 @@ use super::sweep::Standing;
 use super::table::{self, Instrument};
 use crate::api::counters::{ApiCounters, HeartbeatOutcome};
 use crate::census::control::ReapControl;
+use crate::connections::Storms;
 use crate::driver::Housekeeping;
 use crate::telemetry::pipeline::SpanCounts;
 
@@ -47,6 +48,8 @@ pub(super) struct Observed {
     pub(super) ends: Ends,
     pub(super) standing: Standing,
     pub(super) house: Mutex<Housekeeping>,
+    /// How the listening ports stand; `None` before the first pass.
+    pub(super) storms: Mutex<Option<Storms>>,
     /// There are kernel programs; without them their totals would be made up.
     pub(super) has_kernel_programs: AtomicBool,
     /// What the API counts of itself, where it listens.
@@ -75,6 +78,7 @@ pub(super) fn register(meter: &Meter, observed: &Arc<Observed>) {
     kernel(meter, observed);
     engine(meter, observed);
     leaks(meter, observed);
+    storms(meter, observed);
     exports(meter, observed);
     api(meter, observed);
     own(meter, observed);
@@ -278,6 +282,50 @@ fn leaks(meter: &Meter, observed: &Arc<Observed>) {
             instrument.observe(count, &[KeyValue::new(table::LEFT_OUT_OF, of)]);
         }
     });
+}
+
+fn storms(meter: &Meter, observed: &Arc<Observed>) {
+    let of_port = |port: u16| [KeyValue::new(table::LOCAL_PORT_KEY, port.to_string())];
+    counter(meter, &table::ARRIVALS, observed, move |observed, instrument| {
+        let Some(storms) = &*observed.storms.lock() else { return };
+        for port in &storms.ports {
+            instrument.observe(port.arrivals, &of_port(port.local_port));
+        }
+        if storms.totals.arrivals_unwatched > 0 {
+            instrument.observe(
+                storms.totals.arrivals_unwatched,
+                &[KeyValue::new(table::LOCAL_PORT_KEY, table::OTHER)],
+            );
+        }
+    });
+    counter(meter, &table::STORMS, observed, |observed, instrument| {
+        instrument.observe(observed.storms.lock().as_ref().map_or(0, |storms| storms.totals.storms), &[]);
+    });
+    counter(meter, &table::OUTAGES, observed, |observed, instrument| {
+        instrument.observe(observed.storms.lock().as_ref().map_or(0, |storms| storms.totals.outages), &[]);
+    });
+    up_down_counter(meter, &table::STORMS_ACTIVE, observed, |observed, instrument| {
+        let active = |storms: &Storms| storms.ports.iter().filter(|port| port.storm_since.is_some()).count();
+        instrument.observe(signed(observed.storms.lock().as_ref().map_or(0, active) as u64), &[]);
+    });
+    up_down_counter(meter, &table::OUTAGES_ACTIVE, observed, |observed, instrument| {
+        let active = |storms: &Storms| storms.ports.iter().filter(|port| port.outage.is_some()).count();
+        instrument.observe(signed(observed.storms.lock().as_ref().map_or(0, active) as u64), &[]);
+    });
+    let period = &table::RECONNECT_PERIOD;
+    meter
+        .f64_observable_gauge(period.name)
+        .with_unit(period.unit)
+        .with_description(period.meaning)
+        .with_callback(reading(observed, move |observed, instrument| {
+            let Some(storms) = &*observed.storms.lock() else { return };
+            for port in &storms.ports {
+                if let Some(resonance) = port.resonance {
+                    instrument.observe(resonance.period_ms / 1_000.0, &of_port(port.local_port));
+                }
+            }
+        }))
+        .build();
 }
 
 fn exports(meter: &Meter, observed: &Arc<Observed>) {

@@ -122,6 +122,7 @@ fn instruments(
         ends: Ends::default(),
         standing: Standing::default(),
         house: Mutex::new(Housekeeping::default()),
+        storms: Mutex::new(None),
         has_kernel_programs: AtomicBool::new(false),
         is_recording: AtomicBool::new(false),
         api: OnceLock::new(),

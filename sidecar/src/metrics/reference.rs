@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use ackbeat_storms::PORTS_MAX;
+
 use super::table::{INSTRUMENTS, Instrument, Kind};
 
 /// The page `METRICS.md`.
@@ -35,7 +37,8 @@ const INTRODUCTION: &str = "# Metrics of the sidecar\n\n\
     This page is written from `src/metrics/table.rs`; tests hold the table, this page and what a running sidecar exports\n\
     together (`UPDATE_REFERENCE=1 cargo test -p ackbeat metrics` writes it anew).\n\n\
     - **Labels are bounded.** Each has the values listed here and no others. No metric has an address, a port, a path of an\n\
-      upgrade request or anything else that a peer or a host chooses.\n\
+      upgrade request or anything else that a peer or a host chooses, but for the pod's own listening ports: 64 at most,\n\
+      and `_OTHER` for those beyond.\n\
     - **What is unknown is absent**, and never 0: the shares before the first end of a connection, the kernel programs'\n\
       totals in mode `sock_diag`, the recording's where nothing is recorded, the API's where it does not listen. Where a label does not apply it is `none`,\n\
       where it was not seen `unknown`.\n\
@@ -81,7 +84,11 @@ fn section(page: &mut String, instrument: &Instrument) {
     if !instrument.attributes.is_empty() {
         page.push_str("\n| attribute | label | values |\n|---|---|---|\n");
         for attribute in instrument.attributes {
-            let values: Vec<String> = (attribute.values)().iter().map(|value| format!("`{value}`")).collect();
+            let mut values: Vec<String> =
+                (attribute.values)().iter().map(|value| format!("`{value}`")).collect();
+            if attribute.is_local_port() {
+                values.insert(0, format!("a listening port of the pod, {PORTS_MAX} at most"));
+            }
             let _ =
                 writeln!(page, "| `{}` | `{}` | {} |", attribute.key, attribute.label(), values.join(", "));
         }

@@ -3,10 +3,13 @@
 //! Names, kinds and units follow OpenTelemetry's semantic conventions for metrics; the Prometheus names follow from them
 //! by OpenTelemetry's rules for Prometheus (unit as a suffix, `_total` on counters). Attribute keys are those of the spans
 //! ([`crate::telemetry::attributes`]). No attribute is ever an address, a port, a path or anything else that a peer or a
-//! host chooses: each has a list of values, and nothing else is recorded.
+//! host chooses: each has a list of values, and nothing else is recorded. The one exception is the pod's own listening port, of which
+//! there are [`PORTS_MAX`](ackbeat_storms::PORTS_MAX) at most.
 
 use ackbeat_liveness::leak::LeakSign;
 use ackbeat_liveness::{Assessment, CloseInitiator, CloseKind, CloseMethod, Postmortem, Verdict};
+
+use ackbeat_storms::PORTS_MAX;
 
 use crate::api::ROUTES;
 use crate::api::counters::HeartbeatOutcome;
@@ -64,6 +67,24 @@ impl Attribute {
     pub fn label(&self) -> String {
         underscored(self.key)
     }
+
+    /// Whether it is a listening port of the pod, which has no list of values, but a bound.
+    #[must_use]
+    pub fn is_local_port(&self) -> bool {
+        self.key == LOCAL_PORT_KEY
+    }
+
+    /// Whether a reading may have this value.
+    #[must_use]
+    pub fn allows(&self, value: &str) -> bool {
+        (self.values)().contains(&value) || (self.is_local_port() && value.parse::<u16>().is_ok())
+    }
+
+    /// How many values it may have at most.
+    #[must_use]
+    pub fn values_max(&self) -> usize {
+        (self.values)().len() + if self.is_local_port() { PORTS_MAX } else { 0 }
+    }
 }
 
 /// An instrument.
@@ -102,7 +123,7 @@ impl Instrument {
     /// How many series it can have at most.
     #[must_use]
     pub fn series_max(&self) -> usize {
-        self.attributes.iter().map(|attribute| (attribute.values)().len()).product()
+        self.attributes.iter().map(Attribute::values_max).product()
     }
 }
 
@@ -168,6 +189,10 @@ const POSTMORTEM: Attribute = Attribute {
     key: attributes::POSTMORTEM,
     values: || Postmortem::ALL.iter().map(|postmortem| postmortem.as_str()).chain([NONE]).collect(),
 };
+
+/// Key of a listening port of the pod.
+pub const LOCAL_PORT_KEY: &str = "network.local.port";
+const LOCAL_PORT: Attribute = Attribute { key: LOCAL_PORT_KEY, values: || vec![OTHER] };
 
 /// Key of what became of something.
 pub const OUTCOME: &str = "outcome";
@@ -460,6 +485,56 @@ instruments! {
         &[],
         "Times that this process came late to its own clock; nobody is judged by that time",
     );
+    /// Arrivals.
+    ARRIVALS = later(counter(
+        "ackbeat.arrivals",
+        "{connection}",
+        &[LOCAL_PORT],
+        "Connections that were established, by the listening port that they came to. Connections that were found and not \
+         seen to open are not among them, but in mode sock_diag, where all are found",
+    ));
+    /// Storms.
+    STORMS = counter(
+        "ackbeat.reconnect.storms",
+        "{storm}",
+        &[],
+        "Reconnect storms that began: after a burst of closes the arrivals per second left the port's baseline",
+    );
+    /// Storms now.
+    STORMS_ACTIVE = Instrument {
+        name: "ackbeat.reconnect.storms.active",
+        kind: Kind::UpDownCounter,
+        unit: "{storm}",
+        meaning: "Listening ports that have a reconnect storm now",
+        attributes: &[],
+        from_start: true,
+    };
+    /// Resonance.
+    RECONNECT_PERIOD = Instrument {
+        name: "ackbeat.reconnect.period",
+        kind: Kind::Gauge,
+        unit: "s",
+        meaning: "The period at which clients of a listening port come back in lock-step. Absent where they do not, or where it \
+                  is not known",
+        attributes: &[LOCAL_PORT],
+        from_start: false,
+    };
+    /// Outages.
+    OUTAGES = counter(
+        "ackbeat.outages",
+        "{outage}",
+        &[],
+        "Outages of a listening port that began: most of its peers were unreachable, and nothing came from any of them",
+    );
+    /// Outages now.
+    OUTAGES_ACTIVE = Instrument {
+        name: "ackbeat.outages.active",
+        kind: Kind::UpDownCounter,
+        unit: "{outage}",
+        meaning: "Listening ports that have an outage now",
+        attributes: &[],
+        from_start: true,
+    };
     /// Spans out.
     EXPORT_SPANS = counter(
         "ackbeat.export.spans",

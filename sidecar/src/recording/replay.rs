@@ -2,6 +2,8 @@
 
 use ackbeat_liveness::{Engine, Input, Output, Policy, Timestamp};
 
+use ackbeat_storms::{Fact, PortArrivals, Settings as StormSettings, StormEvent, StormWatch};
+
 use super::{Header, Line, ReadError, Reader};
 
 /// What a replay came across.
@@ -58,7 +60,21 @@ pub struct Rerun {
     is_as_recorded: bool,
     last: Timestamp,
     is_shut_down: bool,
+    storms: Option<StormWatch>,
+    storm_events: Vec<StormEvent>,
 }
+
+/// What happened on the listening ports.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StormStory {
+    /// Storms and outages, in their order; [`STORM_EVENTS_MAX`] at most.
+    pub events: Vec<StormEvent>,
+    /// How each port stood at the end.
+    pub ports: Vec<PortArrivals>,
+}
+
+/// Events of listening ports that one rerun keeps at most; the first ones.
+pub const STORM_EVENTS_MAX: usize = 4_096;
 
 impl Rerun {
     /// An engine under `policy` for the recording with this header.
@@ -67,11 +83,31 @@ impl Rerun {
         let is_as_recorded = header.ticks && policy == header.thresholds;
         let mut engine = Engine::new(policy);
         engine.set_leak_settings(header.leaks.clone());
-        Self { is_as_recorded, engine, last: header.began_at, is_shut_down: false }
+        Self {
+            is_as_recorded,
+            engine,
+            last: header.began_at,
+            is_shut_down: false,
+            storms: None,
+            storm_events: Vec::new(),
+        }
+    }
+
+    /// The same, watching for storms and outages of the listening ports as the recorded sidecar did.
+    #[must_use]
+    pub fn with_storms(mut self, settings: StormSettings) -> Self {
+        self.storms = Some(StormWatch::new(settings));
+        self
     }
 
     /// Feeds the next line and hands each decision to `decided`.
     pub fn line(&mut self, line: Line, decided: &mut impl FnMut(&Output)) {
+        let fact = match &line {
+            Line::Input(input) => Some(Fact::of(input)),
+            Line::Gap(_) => Some(Fact::Lost { at: self.last }),
+            Line::Tick(_) | Line::ShutDown(_) => None,
+        };
+        let late_ticks = self.engine.counters().late_ticks;
         match line {
             Line::Input(input) => {
                 let at = input.at();
@@ -98,15 +134,31 @@ impl Rerun {
                 self.is_shut_down = true;
             }
         }
+        if let Some(storms) = &mut self.storms {
+            if self.engine.counters().late_ticks != late_ticks {
+                storms.late(self.last);
+            }
+            match fact {
+                Some(fact) => storms.fact(&fact),
+                None => storms.pass(self.last),
+            }
+        }
         self.hand_over(decided);
     }
 
-    /// The recording has ended: ends every record that is still open.
-    pub fn finish(mut self, decided: &mut impl FnMut(&Output)) {
+    /// The recording has ended: ends every record that is still open. Gives the storms and outages of the listening ports, if
+    /// they were watched for.
+    pub fn finish(mut self, decided: &mut impl FnMut(&Output)) -> StormStory {
         if !self.is_shut_down {
             self.engine.shut_down(self.last);
             self.hand_over(decided);
         }
+        if let Some(storms) = &mut self.storms {
+            storms.shut_down(self.last);
+        }
+        self.hand_over(decided);
+        let ports = self.storms.as_ref().map_or_else(Vec::new, |storms| storms.ports().collect());
+        StormStory { events: self.storm_events, ports }
     }
 
     /// Lets the engine's own deadlines up to `until` expire, each on time.
@@ -125,7 +177,17 @@ impl Rerun {
 
     fn hand_over(&mut self, decided: &mut impl FnMut(&Output)) {
         while let Some(output) = self.engine.poll() {
+            if let Some(storms) = &mut self.storms {
+                storms.output(&output);
+            }
             decided(&output);
+        }
+        if let Some(storms) = &mut self.storms {
+            while let Some(event) = storms.poll() {
+                if self.storm_events.len() < STORM_EVENTS_MAX {
+                    self.storm_events.push(event);
+                }
+            }
         }
     }
 }

@@ -87,6 +87,22 @@ pub const EVIDENCE_SCOPE: &str = "ackbeat.evidence.scope";
 pub const MODE: &str = "ackbeat.mode";
 /// `ackbeat.events_dropped`: records that were lost while the connection lived.
 pub const EVENTS_DROPPED: &str = "ackbeat.events_dropped";
+/// `ackbeat.storm.peak_per_second`: most arrivals within a second.
+pub const STORM_PEAK_PER_SECOND: &str = "ackbeat.storm.peak_per_second";
+/// `ackbeat.storm.baseline_per_second`: arrivals per second that are usual on the port.
+pub const STORM_BASELINE_PER_SECOND: &str = "ackbeat.storm.baseline_per_second";
+/// `ackbeat.storm.arrivals`: connections that were established in it.
+pub const STORM_ARRIVALS: &str = "ackbeat.storm.arrivals";
+/// `ackbeat.storm.peers`: different addresses that they came from.
+pub const STORM_PEERS: &str = "ackbeat.storm.peers";
+/// `ackbeat.storm.closes`: closes of the burst that set it off; the span's links lead to the latest of them.
+pub const STORM_CLOSES: &str = "ackbeat.storm.closes";
+/// `ackbeat.storm.end`: `calm`, `new_baseline` or `still_on` (the sidecar stopped first).
+pub const STORM_END: &str = "ackbeat.storm.end";
+/// `ackbeat.storm.period_ms`: the period at which clients of the port come back in lock-step.
+pub const STORM_PERIOD_MS: &str = "ackbeat.storm.period_ms";
+/// `ackbeat.storm.strength`: how regular they are, from 0 to 1.
+pub const STORM_STRENGTH: &str = "ackbeat.storm.strength";
 /// Name of the span event for a verdict change; it carries [`VERDICT`], [`VERDICT_EVIDENCE`], [`KILL_JUSTIFIED`].
 pub const VERDICT_CHANGE_EVENT: &str = "ackbeat.verdict_change";
 /// Name of the span event for a kill that became justified, or is justified no longer, under the same verdict; it carries
@@ -100,17 +116,17 @@ pub const VERDICT_PREVIOUS: &str = "ackbeat.verdict.previous";
 pub(super) struct Attributes(pub(super) Vec<KeyValue>);
 
 impl Attributes {
-    fn set(&mut self, name: &'static str, value: impl Into<Value>) {
+    pub(super) fn set(&mut self, name: &'static str, value: impl Into<Value>) {
         self.0.push(KeyValue::new(Key::from_static_str(name), value));
     }
 
-    fn known<T: Into<Value>>(&mut self, name: &'static str, value: Option<T>) {
+    pub(super) fn known<T: Into<Value>>(&mut self, name: &'static str, value: Option<T>) {
         if let Some(value) = value {
             self.set(name, value);
         }
     }
 
-    fn count<T: TryInto<i64>>(&mut self, name: &'static str, value: Option<T>) {
+    pub(super) fn count<T: TryInto<i64>>(&mut self, name: &'static str, value: Option<T>) {
         // OTLP has signed integers only; what does not fit is shown as the largest.
         self.known(name, value.map(|value| value.try_into().unwrap_or(i64::MAX)));
     }

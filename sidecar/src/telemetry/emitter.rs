@@ -6,6 +6,7 @@ use std::sync::mpsc::SyncSender;
 
 use ackbeat_liveness::leak::{GroupKey, LeakChange, LeakSign, ReapWanted};
 use ackbeat_liveness::{CloseInitiator, CloseRecord, ConnectionId, Opened, Output, VerdictChange};
+use ackbeat_storms::StormEvent;
 use opentelemetry::trace::SpanContext;
 use opentelemetry_sdk::trace::SdkTracer;
 use tracing::{debug, info, trace, warn};
@@ -14,6 +15,7 @@ use super::attributes;
 use super::leaks;
 use super::pipeline::{SpanCounts, SpanTotals};
 use super::spans;
+use super::storms::{self, RecentCloses};
 use super::wall_clock::WallClock;
 use crate::api::events::Publisher;
 use crate::census::control::{ReapControl, ReapOutcome};
@@ -36,6 +38,8 @@ pub struct Telemetry {
     suspected: BTreeMap<SuspicionKey, SpanContext>,
     /// Who destroys sockets, and who counts those for which there was no room.
     reaper: Option<(SyncSender<ReapWanted>, Arc<ReapControl>)>,
+    /// What a storm's span may link to.
+    recent_closes: RecentCloses,
 }
 
 /// What a suspicion is about: its sign, its port, and the socket where it is one.
@@ -57,6 +61,7 @@ impl Telemetry {
             metrics: None,
             suspected: BTreeMap::new(),
             reaper: None,
+            recent_closes: RecentCloses::default(),
         }
     }
 
@@ -133,6 +138,7 @@ impl Telemetry {
     fn closed(&mut self, record: &CloseRecord) {
         let emitted = spans::emit(&self.tracer, record, self.mode, &WallClock::now());
         let context = emitted.host_close.as_ref().unwrap_or(&emitted.root);
+        self.recent_closes.note(record.connection, context);
         if let Some(publisher) = &mut self.publisher {
             publisher.closed(record, context);
         }
@@ -251,8 +257,19 @@ impl Sink for Telemetry {
         }
     }
 
+    fn stormed(&mut self, event: &StormEvent) {
+        let span = match event {
+            StormEvent::Ended(storm) => {
+                Some(storms::emit(&self.tracer, storm, &self.recent_closes, self.mode, &WallClock::now()))
+            }
+            _ => None,
+        };
+        storms::log(event, span.as_ref());
+    }
+
     fn sweep(&mut self, connections: &Connections) {
         if let Some(feed) = &mut self.metrics {
+            feed.metrics().storms(connections.storms());
             feed.sweep(|look| connections.for_each(look));
         }
     }

@@ -13,6 +13,7 @@ mod outage;
 pub mod own_spans;
 pub mod pipeline;
 pub mod spans;
+pub mod storms;
 pub mod wall_clock;
 
 mod emitter;

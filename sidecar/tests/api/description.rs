@@ -110,6 +110,8 @@ async fn the_description_and_the_server_say_the_same() {
         ("/v1/connections?limit=x", 400),
         ("/v1/status", 200),
         ("/v1/status?x=1", 400),
+        ("/v1/storms", 200),
+        ("/v1/storms?x=1", 400),
         ("/healthz", 200),
         ("/healthz?x=1", 400),
         ("/readyz", 200),

@@ -91,6 +91,7 @@ fn record_everything(metrics: &Metrics) {
     metrics.answered(&answered(None, None));
     sweep(metrics, 1);
     metrics.keep_house(&Housekeeping { recording_lost: 7, connections: 1, ..Housekeeping::default() });
+    metrics.storms(storms());
     let api = Arc::new(ApiCounters::default());
     for (route, status) in
         [("/v1/verdict", 200), ("/v1/verdict", 200), ("/x/{peer}", 200), ("unknown", 404), ("/metrics", 799)]
@@ -100,6 +101,24 @@ fn record_everything(metrics: &Metrics) {
     metrics.api_is(api);
     metrics.sockets_are([1; 11]);
     metrics.reaps_are(Arc::default());
+}
+
+/// A port with a resonance, and arrivals beyond the ports that are told apart.
+fn storms() -> crate::connections::Storms {
+    crate::connections::Storms {
+        ports: vec![ackbeat_storms::PortArrivals {
+            local_port: 9_000,
+            arrivals: 12,
+            arrivals_per_second: Some(2),
+            baseline_per_second: 0.5,
+            storm_since: Some(Timestamp::from_ms(1)),
+            storms: 1,
+            resonance: Some(ackbeat_storms::Resonance { period_ms: 3_000.0, strength: 0.9, windows: 8 }),
+            outage: None,
+        }],
+        totals: ackbeat_storms::Totals { arrivals: 14, arrivals_unwatched: 2, storms: 1, outages: 3 },
+        recent: Vec::new(),
+    }
 }
 
 fn answered(ping_to_ack_us: Option<u64>, ack_to_pong_us: Option<u64>) -> HeartbeatAnswered {

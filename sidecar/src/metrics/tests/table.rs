@@ -53,6 +53,10 @@ fn bounds_grow_and_labels_are_few() {
             let values = (attribute.values)();
             let different: BTreeSet<_> = values.iter().collect();
             assert_eq!(different.len(), values.len(), "{}", instrument.name);
+            if attribute.is_local_port() {
+                assert!(attribute.values_max() <= 65, "{}", instrument.name);
+                continue;
+            }
             for word in ["address", "port", "peer", "path", "pid"] {
                 assert!(!attribute.key.split(['.', '_']).any(|part| part == word), "{}", attribute.key);
             }

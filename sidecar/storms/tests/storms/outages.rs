@@ -1,0 +1,92 @@
+//! Nothing comes from anybody.
+
+use ackbeat_liveness::{ConnectionId, Timestamp, Verdict};
+
+use crate::world::World;
+
+/// Ten peers that were last heard at 10 s.
+fn ten(world: &mut World) -> Vec<ConnectionId> {
+    let peers: Vec<ConnectionId> =
+        (0..10).map(|peer| world.arrive(1_000 + u64::from(peer) * 100, peer)).collect();
+    for peer in &peers {
+        world.hear(10_100, *peer, 10_000);
+    }
+    peers
+}
+
+#[test]
+fn an_outage_begins_with_the_last_sign_of_life_and_ends_with_the_next() {
+    let mut world = World::new();
+    let peers = ten(&mut world);
+    for (number, peer) in (0..).zip(&peers[..6]) {
+        world.turn(12_000 + number * 20, *peer, Verdict::Unreachable);
+    }
+    let outage = world.port().outage.expect("most are unreachable");
+    assert_eq!((outage.began_at, outage.ended_at), (Timestamp::from_ms(10_000), None));
+    world.hear(20_000, peers[9], 19_800);
+    assert_eq!(world.port().outage, None);
+    assert_eq!(world.outages.len(), 1);
+    assert_eq!(world.outages[0].ended_at, Some(Timestamp::from_ms(19_800)));
+    assert_eq!(world.outages[0].peers, 6);
+}
+
+#[test]
+fn a_new_connection_ends_an_outage() {
+    let mut world = World::new();
+    let peers = ten(&mut world);
+    for peer in &peers {
+        world.turn(12_000, *peer, Verdict::Unreachable);
+    }
+    world.arrive(21_500, 77);
+    assert_eq!(world.outages[0].ended_at, Some(Timestamp::from_ms(21_500)));
+}
+
+#[test]
+fn what_came_before_and_is_read_late_does_not_end_it() {
+    let mut world = World::new();
+    let peers = ten(&mut world);
+    for peer in &peers[..6] {
+        world.turn(12_000, *peer, Verdict::Unreachable);
+    }
+    world.hear(12_100, peers[9], 10_300);
+    assert!(world.outages.is_empty());
+    assert_eq!(world.port().outage.map(|outage| outage.began_at), Some(Timestamp::from_ms(10_300)));
+}
+
+#[test]
+fn a_rest_of_the_crowd_makes_no_outage() {
+    let mut world = World::new();
+    let peers = ten(&mut world);
+    for peer in &peers[..6] {
+        world.close(10_500, *peer);
+    }
+    for peer in &peers[6..] {
+        world.turn(12_000, *peer, Verdict::Unreachable);
+    }
+    world.pass(13_000);
+    assert_eq!(world.port().outage, None, "six left just now, and may come back");
+    world.pass(120_000);
+    assert!(world.port().outage.is_some(), "but not for ever");
+}
+
+#[test]
+fn lossy_peers_are_no_outage() {
+    let mut world = World::new();
+    let peers = ten(&mut world);
+    // Four of ten are in trouble, and then all while one of them is heard.
+    for peer in &peers[..4] {
+        world.turn(12_000, *peer, Verdict::Unreachable);
+    }
+    assert_eq!(world.port().outage, None);
+    world.hear(12_500, peers[9], 12_400);
+    for peer in &peers[4..9] {
+        world.turn(12_600, *peer, Verdict::Unreachable);
+    }
+    assert_eq!(world.port().outage, None);
+    for peer in &peers[..9] {
+        world.turn(13_000, *peer, Verdict::Alive);
+    }
+    world.pass(60_000);
+    assert_eq!(world.port().outage, None);
+    assert!(world.outages.is_empty());
+}
