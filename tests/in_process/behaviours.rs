@@ -28,10 +28,10 @@ fn wait_for_count(
     count: usize,
     pick: impl Fn(&Seen) -> bool,
 ) -> Result<Vec<ClientEvent>> {
-    client.events.wait_for(&format!("{count} times {what}"), DEADLINE, |events| {
+    Ok(client.events.wait_for(&format!("{count} times {what}"), DEADLINE, |events| {
         let found: Vec<_> = events.iter().filter(|event| pick(&event.what)).cloned().collect();
         (found.len() >= count).then_some(found)
-    })
+    })?)
 }
 
 #[test]

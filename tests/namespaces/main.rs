@@ -17,6 +17,7 @@ mod reported_heartbeats;
 mod restart;
 mod scene;
 mod socket_statistics;
+mod storms;
 mod text_heartbeats;
 mod top;
 mod window_probe;

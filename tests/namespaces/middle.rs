@@ -55,7 +55,7 @@ impl Stage {
     /// What the kernel says of the host's side of the connection.
     fn statistics(&self) -> Result<String> {
         let port = self.peer_port.to_string();
-        run(Some(&self.network.host), "ss", &["-tinH", "dport", "=", &port])
+        Ok(run(Some(&self.network.host), "ss", &["-tinH", "dport", "=", &port])?)
     }
 }
 

@@ -97,7 +97,7 @@ impl Pair {
 
     /// Waits until the host was answered, or asked, often enough.
     fn talk(&self) -> Result<()> {
-        self.host.events.wait_for(
+        Ok(self.host.events.wait_for(
             &format!("{} heartbeats of {}", HEARTBEATS, self.kind),
             TALK_DEADLINE,
             |events| {
@@ -106,7 +106,7 @@ impl Pair {
                 };
                 (events.iter().filter(heard).count() >= HEARTBEATS).then_some(())
             },
-        )
+        )?)
     }
 
     /// The distance between questions, as who asks counted it: the median, in milliseconds.

@@ -82,7 +82,7 @@ fn read(path: &Path, mut look: impl FnMut(Input)) -> Result<()> {
 /// What the kernel says of the connection with this client port.
 fn statistics(network: &Network, client_port: u16) -> Result<String> {
     let filter = client_port.to_string();
-    network.host.run(|| run(None, "ss", &["-tinHO", "dport", "=", &filter]))?
+    Ok(network.host.run(|| run(None, "ss", &["-tinHO", "dport", "=", &filter]))??)
 }
 
 /// Segments that were retransmitted; `ss` leaves a 0 out.

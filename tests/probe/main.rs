@@ -49,10 +49,10 @@ fn probe_json(host: &Host, interval: Duration, arguments: &[&str]) -> Result<(Re
 
 /// The host's events of its one client, up to its end.
 fn events(host: &Host) -> Result<Vec<HostEvent>> {
-    host.events.wait_for("the host's last event", DEADLINE, |events| {
+    Ok(host.events.wait_for("the host's last event", DEADLINE, |events| {
         let is_closed = events.iter().any(|event| event.what == HostAction::Closed);
         is_closed.then(|| events.to_vec())
-    })
+    })?)
 }
 
 fn times(events: &[HostEvent], is_it: impl Fn(&HostAction) -> bool) -> Vec<u64> {

@@ -105,11 +105,11 @@ impl OtlpReceiver {
             if let Some(status) = process.try_wait()? {
                 anyhow::bail!("the OTLP receiver ended with {status}: {}", process.last_words());
             }
-            Namespace::run_in(namespace, || {
+            Ok(Namespace::run_in(namespace, || {
                 [grpc_port, http_port]
                     .iter()
                     .all(|port| std::net::TcpStream::connect(("127.0.0.1", *port)).is_ok())
-            })
+            })?)
         })?;
         Ok(Self { process })
     }
@@ -142,7 +142,7 @@ impl OtlpReceiver {
         deadline: Duration,
         mut pick: impl FnMut(&[ReceivedSpan]) -> Option<R>,
     ) -> Result<R> {
-        self.process.stdout.wait_for(what, deadline, |lines| pick(&parse(lines)))
+        Ok(self.process.stdout.wait_for(what, deadline, |lines| pick(&parse(lines)))?)
     }
 }
 

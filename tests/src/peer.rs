@@ -157,9 +157,9 @@ impl Peer {
         deadline: Duration,
         pick: impl Fn(&Seen) -> bool,
     ) -> Result<ClientEvent> {
-        self.events.wait_for(&format!("the peer's {what} (port {})", self.port), deadline, |events| {
+        Ok(self.events.wait_for(&format!("the peer's {what} (port {})", self.port), deadline, |events| {
             events.iter().find(|event| pick(&event.what)).cloned()
-        })
+        })?)
     }
 
     /// Waits until its stream is over.

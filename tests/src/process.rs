@@ -12,6 +12,8 @@ use nix::unistd::Pid;
 use crate::journal::{Journal, wait_until};
 use crate::namespace::Namespace;
 
+pub use ackbeat_lab::command::run;
+
 /// Signals that were asked for while a process ran must end it within this time.
 const EXIT_DEADLINE: Duration = Duration::from_secs(20);
 
@@ -196,27 +198,4 @@ impl Drop for Process {
             let _ = self.child.wait();
         }
     }
-}
-
-/// Runs a program to its end and returns its standard output.
-///
-/// # Errors
-/// If it cannot be started or fails; the message has what it said.
-pub fn run(namespace: Option<&Namespace>, program: &str, arguments: &[&str]) -> Result<String> {
-    let mut command = Command::new(program);
-    command.args(arguments).stdin(Stdio::null());
-    let output = match namespace {
-        Some(namespace) => namespace.run(move || command.output())?,
-        None => command.output(),
-    };
-    let output = output.with_context(|| format!("starting {program} failed; is it installed?"))?;
-    if !output.status.success() {
-        bail!(
-            "`{program} {}` failed with {}: {}",
-            arguments.join(" "),
-            output.status,
-            String::from_utf8_lossy(&output.stderr).trim()
-        );
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

@@ -101,6 +101,7 @@ pub struct Stage {
     began_at_ns: u64,
     subjects: Vec<Subject>,
     figures: BTreeMap<String, f64>,
+    outages: Vec<(u64, u64)>,
 }
 
 /// Files of a stage that was played.
@@ -182,6 +183,7 @@ impl Stage {
             began_at_ns: monotonic_ns(),
             subjects: Vec::new(),
             figures: BTreeMap::new(),
+            outages: Vec::new(),
         })
     }
 
@@ -308,6 +310,11 @@ impl Stage {
         self.figures.insert(name.to_owned(), value);
     }
 
+    /// Notes when an outage of all subjects began and ended, in nanoseconds of the monotonic clock.
+    pub fn outage(&mut self, began_ns: u64, ended_ns: u64) {
+        self.outages.push((began_ns, ended_ns));
+    }
+
     /// Lets time pass: part of the scenario, and no wait for anything.
     pub fn pass(&self, duration: Duration) {
         std::thread::sleep(duration);
@@ -388,6 +395,7 @@ impl Stage {
             subjects: std::mem::take(&mut self.subjects),
             reports,
             figures: std::mem::take(&mut self.figures),
+            outages: std::mem::take(&mut self.outages),
         };
         truth.write(&self.directory.join(TRUTH_FILE))?;
         Ok(Played { recording, truth })

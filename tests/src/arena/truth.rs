@@ -31,6 +31,9 @@ pub struct Truth {
     /// Figures that the row itself measured (`arrivals_per_second_peak`), by name.
     #[serde(default)]
     pub figures: std::collections::BTreeMap<String, f64>,
+    /// Outages of all subjects at once: when each began and ended, in nanoseconds of `CLOCK_MONOTONIC`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outages: Vec<(u64, u64)>,
 }
 
 /// A peer that is judged.

@@ -262,9 +262,9 @@ impl Browser {
         deadline: Duration,
         pick: impl Fn(&Seen) -> bool,
     ) -> Result<PageEvent> {
-        self.events.wait_for(&format!("the browser's {what}"), deadline, |events| {
+        Ok(self.events.wait_for(&format!("the browser's {what}"), deadline, |events| {
             events.iter().find(|event| pick(&event.what)).cloned()
-        })
+        })?)
     }
 }
 

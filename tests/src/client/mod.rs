@@ -189,9 +189,11 @@ impl Client {
         deadline: Duration,
         pick: impl Fn(&Seen) -> bool,
     ) -> Result<ClientEvent> {
-        self.events.wait_for(&format!("the client's {what} (port {})", self.port), deadline, |events| {
-            events.iter().find(|event| pick(&event.what)).cloned()
-        })
+        Ok(self.events.wait_for(
+            &format!("the client's {what} (port {})", self.port),
+            deadline,
+            |events| events.iter().find(|event| pick(&event.what)).cloned(),
+        )?)
     }
 
     /// Waits until its stream is over.

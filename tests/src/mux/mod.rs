@@ -214,12 +214,12 @@ pub struct Host {
 const START_DEADLINE: Duration = Duration::from_secs(20);
 
 fn wait_for_port(events: &Journal<HostEvent>) -> Result<u16> {
-    events.wait_for("the host's listening port", START_DEADLINE, |events| {
+    Ok(events.wait_for("the host's listening port", START_DEADLINE, |events| {
         events.iter().find_map(|event| match event.what {
             HostAction::Listening { port } => Some(port),
             _ => None,
         })
-    })
+    })?)
 }
 
 impl Host {
@@ -301,9 +301,9 @@ impl Host {
         deadline: Duration,
         pick: impl Fn(&HostAction) -> bool,
     ) -> Result<HostEvent> {
-        self.events.wait_for(&format!("the host's {what} for port {peer_port}"), deadline, |events| {
+        Ok(self.events.wait_for(&format!("the host's {what} for port {peer_port}"), deadline, |events| {
             events.iter().find(|event| event.peer_port == peer_port && pick(&event.what)).cloned()
-        })
+        })?)
     }
 
     /// Waits until the host has read `count` Pongs of a client.
@@ -311,11 +311,11 @@ impl Host {
     /// # Errors
     /// If they did not come within `deadline`.
     pub fn wait_for_pongs(&self, peer_port: u16, count: usize, deadline: Duration) -> Result<()> {
-        self.events.wait_for(&format!("{count} Pongs of port {peer_port}"), deadline, |events| {
+        Ok(self.events.wait_for(&format!("{count} Pongs of port {peer_port}"), deadline, |events| {
             let pongs =
                 events.iter().filter(|event| event.peer_port == peer_port && event.what == HostAction::Pong);
             (pongs.count() >= count).then_some(())
-        })
+        })?)
     }
 
     /// Waits until the watchdog has killed a client.

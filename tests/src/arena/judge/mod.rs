@@ -5,13 +5,15 @@ mod leaks;
 mod outcome;
 pub mod statistics;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use ackbeat::comparison::{self, Compared, Contestant, PeerReport};
+use ackbeat::recording::replay::StormStory;
 use ackbeat::recording::{Line, Reader};
 use ackbeat_detectors::Reported;
 use ackbeat_liveness::{ConnectionId, Timestamp};
+use ackbeat_storms::StormEvent;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
@@ -66,7 +68,7 @@ pub struct JudgedStage {
     /// One for each subject.
     pub closes: Vec<Close>,
     /// What the row itself measured.
-    pub figures: std::collections::BTreeMap<String, f64>,
+    pub figures: BTreeMap<String, f64>,
     /// Lines that the recording misses.
     pub missing_lines: u64,
     /// Leaks, where censuses were recorded.
@@ -97,6 +99,7 @@ pub fn judge_stage(folder: &Path, contestants: &[Contestant]) -> Result<JudgedSt
         missing_lines: compared.summary.missing,
         leaks: leaks::judge(&recording, &truth, &connections)?,
     };
+    judged.figures.extend(port_figures(&truth, &compared.storms));
     for (subject, connection) in truth.subjects.iter().zip(&connections) {
         let first = unanswered.get(&connection.connection).copied();
         for account in connection.outcomes.iter().map(account) {
@@ -105,6 +108,59 @@ pub fn judge_stage(folder: &Path, contestants: &[Contestant]) -> Result<JudgedSt
         judged.closes.push(close(&truth, subject, connection));
     }
     Ok(judged)
+}
+
+/// What ackbeat told of the host's listening port: storms, the period of those who come back, and the outages against the
+/// truth. Where there was no outage, nothing is asked.
+#[expect(clippy::cast_precision_loss, reason = "counts of a few, and nanoseconds of some seconds")]
+fn port_figures(truth: &Truth, story: &StormStory) -> BTreeMap<String, f64> {
+    let mut figures = BTreeMap::new();
+    if truth.outages.is_empty() {
+        return figures;
+    }
+    let mut set = |name: &str, value: f64| {
+        figures.insert(name.to_owned(), value);
+    };
+    let storms = story.events.iter().filter(|event| matches!(event, StormEvent::Ended(_))).count();
+    set("storms", storms as f64);
+    let port = story.ports.iter().max_by_key(|port| port.arrivals);
+    if let Some(resonance) = port.and_then(|port| port.resonance) {
+        set("resonance_period_ms", resonance.period_ms);
+        set("resonance_strength", resonance.strength);
+    }
+    let told: Vec<(u64, u64)> = story
+        .events
+        .iter()
+        .filter_map(|event| match event {
+            StormEvent::OutageEnded(outage) => {
+                Some((outage.began_at.as_ns(), outage.ended_at.map_or(u64::MAX, Timestamp::as_ns)))
+            }
+            _ => None,
+        })
+        .collect();
+    let overlaps = |one: &(u64, u64), other: &(u64, u64)| one.0 < other.1 && other.0 < one.1;
+    let apart = |one: u64, other: u64| one.abs_diff(other) as f64 / 1e6;
+    let seen: Vec<((u64, u64), (u64, u64))> = truth
+        .outages
+        .iter()
+        .filter_map(|real| Some((*real, *told.iter().find(|told| overlaps(real, told))?)))
+        .collect();
+    set("outages", truth.outages.len() as f64);
+    set("outages_seen", seen.len() as f64);
+    let made_up = told.iter().filter(|told| !truth.outages.iter().any(|real| overlaps(real, told))).count();
+    set("outages_made_up", made_up as f64);
+    let starts = seen.iter().map(|(real, told)| apart(real.0, told.0));
+    let ends = seen.iter().map(|(real, told)| apart(real.1, told.1));
+    let worst = [
+        ("outage_start_error_ms_max", starts.max_by(f64::total_cmp)),
+        ("outage_end_error_ms_max", ends.max_by(f64::total_cmp)),
+    ];
+    for (name, worst) in worst {
+        if let Some(worst) = worst {
+            set(name, worst);
+        }
+    }
+    figures
 }
 
 /// What the host reported, as the comparison reads it.

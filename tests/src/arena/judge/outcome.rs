@@ -304,6 +304,7 @@ mod tests {
             subjects: Vec::new(),
             reports: Vec::new(),
             figures: std::collections::BTreeMap::new(),
+            outages: Vec::new(),
         };
         let row = rows::row(20).expect("the row");
         judge(row, &truth, &subject(states), account, unanswered.map(at))

@@ -88,6 +88,7 @@ pub fn check(stages: &[JudgedStage]) -> Vec<Checked> {
         checks.push(kill_bound(stages, contestant, name, &policy));
     }
     checks.push(right_reasons(stages));
+    checks.extend(port_checks(stages));
     checks.push(whole_recordings(stages));
     checks.extend(super::leaks::check(stages));
     checks.retain(|checked| checked.runs > 0);
@@ -276,6 +277,81 @@ fn right_reasons(stages: &[JudgedStage]) -> Checked {
     })
 }
 
+/// A fixed interval of 3 s is found this closely.
+const PERIOD_MS: std::ops::RangeInclusive<f64> = 2_900.0..=3_100.0;
+/// An outage's beginning and end are this close to the truth.
+const OUTAGE_ERROR_MS: f64 = 3_000.0;
+
+/// What is told of the listening port in rows 33 and 34.
+fn port_checks(stages: &[JudgedStage]) -> Vec<Checked> {
+    let figure = |stage: &JudgedStage, name: &str| stage.figures.get(name).copied();
+    vec![
+        of_ports(stages, &[33], "the arrivals per second after the outage are recorded (row 33)", |stage| {
+            let recorded = figure(stage, "arrivals_per_second_peak");
+            recorded.is_none().then(|| "no figure".to_owned())
+        }),
+        of_ports(
+            stages,
+            // The outage of row 33 is over before it can be told from loss.
+            &[34],
+            "each outage of all peers is told, its beginning and end within 3 s, and no other is (row 34)",
+            |stage| {
+                let [real, seen, made_up] =
+                    ["outages", "outages_seen", "outages_made_up"].map(|name| figure(stage, name));
+                let worst =
+                    ["outage_start_error_ms_max", "outage_end_error_ms_max"].map(|name| figure(stage, name));
+                let is_right = real.is_some()
+                    && real == seen
+                    && made_up == Some(0.0)
+                    && worst.iter().all(|error| error.is_some_and(|ms| ms <= OUTAGE_ERROR_MS));
+                (!is_right).then(|| {
+                    format!("{seen:?} of {real:?} told, {made_up:?} made up, start and end off by up to {worst:?} ms")
+                })
+            },
+        ),
+        of_ports(stages, &[34], "a reconnect storm is seen with a fixed interval (row 34)", |stage| {
+            let is_missing =
+                stage.variant == "fixed" && figure(stage, "storms").is_none_or(|storms| storms < 1.0);
+            is_missing.then(|| "none".to_owned())
+        }),
+        of_ports(
+            stages,
+            &[34],
+            "a fixed interval of 3 s is found as 3.0 s, a tenth more or less, and full jitter has no period (row 34)",
+            |stage| {
+                let period = figure(stage, "resonance_period_ms");
+                let is_right = match stage.variant.as_str() {
+                    "fixed" => period.is_some_and(|ms| PERIOD_MS.contains(&ms)),
+                    _ => period.is_none(),
+                };
+                (!is_right).then(|| format!("told {period:?} ms"))
+            },
+        ),
+    ]
+}
+
+/// Asks each stage of these rows.
+fn of_ports(
+    stages: &[JudgedStage],
+    rows: &[u8],
+    statement: &str,
+    wrong: impl Fn(&JudgedStage) -> Option<String>,
+) -> Checked {
+    let of_rows: Vec<&JudgedStage> = stages.iter().filter(|stage| rows.contains(&stage.row)).collect();
+    shorten(Checked {
+        statement: statement.to_owned(),
+        runs: of_rows.len() as u64,
+        violations: of_rows
+            .iter()
+            .filter_map(|stage| {
+                let wrong = wrong(stage)?;
+                Some(format!("{}: {wrong}", place(stage.row, &stage.variant, stage.seed, "").trim_end()))
+            })
+            .collect(),
+        seen: None,
+    })
+}
+
 /// What is judged by a recording with holes is judged by less than happened.
 fn whole_recordings(stages: &[JudgedStage]) -> Checked {
     let holes = stages.iter().filter(|stage| stage.missing_lines > 0);
@@ -405,7 +481,40 @@ mod tests {
             leaks: None,
         };
         let violations: Vec<_> = check(&[stage]).into_iter().flat_map(|checked| checked.violations).collect();
-        assert_eq!(violations, ["row 33 seed 2: 7 lines"]);
+        assert!(violations.contains(&"row 33 seed 2: 7 lines".to_owned()), "{violations:?}");
+    }
+
+    #[test]
+    fn an_outage_that_is_told_wrongly_and_a_period_that_is_none_are_violations() {
+        let stage = |variant: &str, figures: &[(&str, f64)]| JudgedStage {
+            row: 34,
+            variant: variant.to_owned(),
+            seed: 1,
+            outcomes: Vec::new(),
+            closes: Vec::new(),
+            figures: figures.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
+            leaks: None,
+            missing_lines: 0,
+        };
+        let right = [
+            ("outages", 7.0),
+            ("outages_seen", 7.0),
+            ("outages_made_up", 0.0),
+            ("outage_start_error_ms_max", 2_000.0),
+            ("outage_end_error_ms_max", 2_900.0),
+            ("storms", 7.0),
+        ];
+        let of = |stage: JudgedStage| -> usize {
+            check(&[stage]).iter().map(|checked| checked.violations.len()).sum()
+        };
+        assert_eq!(of(stage("jitter", &right)), 0);
+        assert_eq!(of(stage("fixed", &right)), 1, "no period");
+        let period = |ms| [right.as_slice(), &[("resonance_period_ms", ms)]].concat();
+        assert_eq!(of(stage("fixed", &period(3_040.0))), 0);
+        assert_eq!(of(stage("fixed", &period(1_000.0))), 1);
+        assert_eq!(of(stage("jitter", &period(3_000.0))), 1);
+        let late = [right.as_slice(), &[("outage_end_error_ms_max", 3_100.0)]].concat();
+        assert_eq!(of(stage("jitter", &late)), 1);
     }
 
     #[test]

@@ -29,7 +29,7 @@ fn cut_by(lose: impl Fn(&Network, u16) -> Result<()>, stage: &mut Stage, client:
 
 /// Cuts a subject off without a word.
 fn cut(stage: &mut Stage, client: &Client) -> Result<()> {
-    cut_by(Network::cut, stage, client)
+    cut_by(|network, port| Ok(network.cut(port)?), stage, client)
 }
 
 /// Keeps the subjects until every detector has had its time.
@@ -237,7 +237,7 @@ fn unreachable_by_icmp(stage: &mut Stage) -> Result<()> {
     let clients = stage.connect_subjects()?;
     for client in &clients {
         stage.pass_up_to(INTERVAL);
-        cut_by(Network::refuse, stage, client)?;
+        cut_by(|network, port| Ok(network.refuse(port)?), stage, client)?;
     }
     wait_for_verdicts(stage, clients);
     Ok(())
