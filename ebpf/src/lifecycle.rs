@@ -6,7 +6,9 @@
 
 use core::ffi::c_void;
 
-use ackbeat_abi::{COMM_BYTES, Counter, Header, Lifecycle, Member, RecordKind, TCP_LISTEN, task_flags};
+use ackbeat_abi::{
+    ANCESTORS_MAX, COMM_BYTES, Counter, Header, Lifecycle, Member, RecordKind, TCP_LISTEN, task_flags,
+};
 use aya_ebpf::{
     helpers::{
         bpf_get_current_pid_tgid,
@@ -102,7 +104,7 @@ unsafe fn handle(ctx: &BtfTracePointContext, tcp: *const c_void, old_state: u8, 
             let ids = bpf_get_current_pid_tgid();
             (*record).thread_id = ids as u32;
             (*record).process_id = (ids >> 32) as u32;
-            (*record).padding2 = 0;
+            (*record).ancestors = ancestors();
             bpf_get_current_comm((&raw mut (*record).comm).cast(), COMM_BYTES as u32);
             snapshot::fill(&raw mut (*record).snapshot, tcp, &key, cookie, new_state);
         }
@@ -112,6 +114,27 @@ unsafe fn handle(ctx: &BtfTracePointContext, tcp: *const c_void, old_state: u8, 
         // What is there belongs to this socket: it was found with its cookie above.
         let _gone = FLOWS.remove(&key);
     }
+}
+
+/// Process ids of the current task's parent, that one's parent and so on.
+#[inline(always)]
+fn ancestors() -> [u32; ANCESTORS_MAX] {
+    let mut processes = [0; ANCESTORS_MAX];
+    // SAFETY: there is always a current task, and the verifier knows the pointer as a `struct task_struct`.
+    let mut task: *const c_void = unsafe { bpf_get_current_task_btf() }.cast_const().cast();
+    for process in &mut processes {
+        // Where this kernel lacks the member it reads as 0, and nothing is loaded from it.
+        if !has(Member::TaskParent) || !has(Member::TaskProcess) {
+            break;
+        }
+        // SAFETY: `real_parent` is a typed pointer to a `struct task_struct`, which the first task of all has, too: itself.
+        // Programs at tracepoints run in a read-side critical section of RCU, which protects it.
+        unsafe {
+            task = read(task, Member::TaskParent) as *const c_void;
+            *process = read(task, Member::TaskProcess) as u32;
+        }
+    }
+    processes
 }
 
 /// Bits of [`task_flags`].

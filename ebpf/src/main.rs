@@ -5,9 +5,10 @@
 //! | `lifecycle` | `tp_btf/inet_sock_set_state` | [`lifecycle`] |
 //! | `send_reset`, `receive_reset` | `tp_btf/tcp_send_reset`, `tp_btf/tcp_receive_reset` | [`resets`] |
 //! | `retransmits` | `tp_btf/tcp_retransmit_skb` | [`retransmits`] |
+//! | `terminations` | `tp_btf/signal_generate` | [`terminations`] |
 //! | `sample_tracked`, `sample_all` | `iter/tcp` | [`sampler`] |
 //!
-//! Every tracing program leaves at once unless the socket is in the network namespace that userspace names.
+//! Every tracing program leaves at once unless the socket (or the task) is in the network namespace that userspace names.
 //! Offsets of kernel members are not known here: userspace reads them from the running kernel's BTF and writes them
 //! to `.rodata` before the object is loaded (see [`members`]).
 #![no_std]
@@ -36,6 +37,7 @@ mod resets;
 mod retransmits;
 mod sampler;
 mod snapshot;
+mod terminations;
 mod wire;
 
 /// License of the programs; the helpers that they call are for GPL-compatible programs only.

@@ -181,3 +181,21 @@ pub(crate) unsafe fn in_our_namespace(sk: *const c_void) -> bool {
         read(namespace, Member::NamespaceInode) as u32 == constant(&NETWORK_NAMESPACE_INODE)
     }
 }
+
+/// Whether a task is in the network namespace that is watched. One that exits has left it: its pointer is null, and a load
+/// through it reads 0, which is no inode.
+///
+/// # Safety
+/// `task` is a `struct task_struct`, as the verifier knows.
+#[inline(always)]
+pub(crate) unsafe fn is_task_in_our_namespace(task: *const c_void) -> bool {
+    if !has(Member::TaskNamespaces) || !has(Member::NamespacesNetwork) {
+        return false;
+    }
+    // SAFETY: each pointer is typed for the verifier: `struct nsproxy`, then `struct net`.
+    unsafe {
+        let namespaces = read(task, Member::TaskNamespaces) as *const c_void;
+        let namespace = read(namespaces, Member::NamespacesNetwork) as *const c_void;
+        read(namespace, Member::NamespaceInode) as u32 == constant(&NETWORK_NAMESPACE_INODE)
+    }
+}

@@ -87,7 +87,8 @@ fn snapshot(
 }
 
 fn transition(old_state: TcpState, snapshot: Snapshot, exiting: bool) -> Input {
-    let process = Some(Process { pid: 4_711, command: "story-host".to_owned(), exiting });
+    let process =
+        Some(Process { pid: 4_711, command: "story-host".to_owned(), exiting, ancestors: Vec::new() });
     Input::Transition(Transition { old_state, new_state: snapshot.state, process, snapshot })
 }
 

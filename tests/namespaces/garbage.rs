@@ -95,6 +95,6 @@ fn garbage_costs_only_a_counter() -> Result<()> {
     drop(client);
     let close = scene.sidecar.wait_for_host_close(client_port, super::scene::SPAN_DEADLINE)?;
     ensure!(close.number("ackbeat.close.ws_code") == Some(1001), "{close:?}");
-    ensure!(close.text("ackbeat.close.kind") == Some("graceful"), "{close:?}");
+    ensure!(close.text("ackbeat.close.kind") == Some("planned_restart"), "{close:?}");
     scene.sidecar.stop().map(drop)
 }

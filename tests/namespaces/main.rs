@@ -10,6 +10,7 @@ mod leaks;
 mod load;
 mod middle;
 mod path;
+mod planned_restarts;
 mod privileges;
 mod quota_relay;
 mod relay;

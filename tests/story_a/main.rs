@@ -85,7 +85,8 @@ fn with_siblings(start_host: StartHost, version: IpVersion) -> Result<()> {
         .check("the client whose path was cut")
         .with_context(|| tree(cast.cut.port()))?;
     Expectations::of(&polite)
-        .text("ackbeat.close.kind", &["graceful"])
+        .text("ackbeat.close.kind", &["planned_restart"])
+        .flag("ackbeat.close.final", false)
         .text("ackbeat.close.initiator", &["host"])
         .text("ackbeat.close.method", &["fin"])
         .number("ackbeat.close.ws_code", i64::from(story::POLITE_CODE)..=i64::from(story::POLITE_CODE))

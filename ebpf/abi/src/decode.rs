@@ -1,8 +1,8 @@
 //! Bytes from the kernel to records: one total, length-checked function.
 
 use crate::{
-    COMM_BYTES, CONTROL_PAYLOAD_MAX_BYTES, FlowKey, Frame, HEAD_MAX_BYTES, Header, Lifecycle, Outstanding,
-    RecordKind, Reset, Snapshot, Synchronization, UpgradeHead,
+    ANCESTORS_MAX, COMM_BYTES, CONTROL_PAYLOAD_MAX_BYTES, FlowKey, Frame, HEAD_MAX_BYTES, Header, Lifecycle,
+    Outstanding, RecordKind, Reset, Snapshot, Synchronization, Termination, UpgradeHead,
 };
 
 /// Why bytes from the kernel are no record.
@@ -72,6 +72,8 @@ pub enum Record {
     Outstanding(Outstanding),
     /// The head of an upgrade request.
     UpgradeHead(UpgradeHead),
+    /// A process was sent SIGTERM.
+    Termination(Termination),
 }
 
 /// Reads members one after the other; running out of bytes cannot happen after the length check, and gives zeros.
@@ -100,6 +102,10 @@ impl Reader<'_> {
 
     fn u32(&mut self) -> u32 {
         u32::from_ne_bytes(self.array())
+    }
+
+    fn words<const N: usize>(&mut self) -> [u32; N] {
+        core::array::from_fn(|_| self.u32())
     }
 
     fn u64(&mut self) -> u64 {
@@ -169,6 +175,7 @@ const fn size_bytes(kind: RecordKind) -> usize {
         RecordKind::Synchronization => size_of::<Synchronization>(),
         RecordKind::Outstanding => size_of::<Outstanding>(),
         RecordKind::UpgradeHead => size_of::<UpgradeHead>(),
+        RecordKind::Termination => size_of::<Termination>(),
     }
 }
 
@@ -203,7 +210,7 @@ impl Record {
                 padding: reader.u8(),
                 thread_id: reader.u32(),
                 process_id: reader.u32(),
-                padding2: reader.u32(),
+                ancestors: reader.words::<ANCESTORS_MAX>(),
                 comm: reader.array::<COMM_BYTES>(),
                 snapshot: reader.snapshot(),
             }),
@@ -257,6 +264,9 @@ impl Record {
                 Self::Synchronization(record)
             }
             RecordKind::Outstanding => Self::Outstanding(Outstanding { header, flow: reader.flow() }),
+            RecordKind::Termination => {
+                Self::Termination(Termination { header, process_id: reader.u32(), padding: reader.u32() })
+            }
             RecordKind::UpgradeHead => {
                 let record = UpgradeHead {
                     header,
@@ -297,7 +307,7 @@ mod tests {
         /// A right header in front of any bytes: the length alone decides, or a bound is named.
         #[test]
         fn any_payload_behind_a_right_header_is_survived(
-            kind in 1_u32..=6, mut bytes in proptest::collection::vec(any::<u8>(), 24..4300)
+            kind in 1_u32..=7, mut bytes in proptest::collection::vec(any::<u8>(), 24..4300)
         ) {
             let known = RecordKind::from_number(kind).unwrap();
             bytes[0..4].copy_from_slice(&kind.to_ne_bytes());

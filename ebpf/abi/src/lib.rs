@@ -17,7 +17,7 @@ pub use member::{MEMBER_COUNT, Member, MemberLocation};
 pub use names::*;
 
 /// Version of this contract. Userspace refuses an object that carries another one.
-pub const ABI_VERSION: u32 = 3;
+pub const ABI_VERSION: u32 = 4;
 
 /// Longest payload of a control frame, in bytes (RFC 6455 section 5.5).
 pub const CONTROL_PAYLOAD_MAX_BYTES: usize = 125;
@@ -25,6 +25,9 @@ pub const CONTROL_PAYLOAD_MAX_BYTES: usize = 125;
 pub const HEAD_MAX_BYTES: usize = 4096;
 /// Length of a task's command name in the kernel (`TASK_COMM_LEN`), with its terminating zero.
 pub const COMM_BYTES: usize = 16;
+/// Ancestors of a task that a record names: enough for a shell that runs a package manager that runs a shell that runs a
+/// server.
+pub const ANCESTORS_MAX: usize = 3;
 /// Number of 64-bit words in the bitmap of watched ports: one bit for each of the 65,536 ports.
 pub const WATCHED_PORT_WORDS: u32 = 1024;
 /// Frames that one buffer may hold before the wire parser gives the stream up (`LossReason::TooManyFrames`).
@@ -157,8 +160,9 @@ pub struct Lifecycle {
     pub thread_id: u32,
     /// Its process.
     pub process_id: u32,
-    /// Always zero.
-    pub padding2: u32,
+    /// Process ids of its parent, that one's parent and so on (`real_parent`); 0 where it is not known. Meaningful only
+    /// outside softirq.
+    pub ancestors: [u32; ANCESTORS_MAX],
     /// Command name of the thread, zero-terminated.
     pub comm: [u8; COMM_BYTES],
     /// The socket at the transition.
@@ -253,6 +257,18 @@ pub struct Outstanding {
     pub flow: FlowKey,
 }
 
+/// A process was sent SIGTERM, and does not ignore it (`tp_btf/signal_generate`).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Termination {
+    /// Kind [`RecordKind::Termination`]; its cookie is 0.
+    pub header: Header,
+    /// The process, in the pid namespace of the node.
+    pub process_id: u32,
+    /// Always zero.
+    pub padding: u32,
+}
+
 /// The head of an upgrade request whose answer was 101, at most [`HEAD_MAX_BYTES`] of it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -276,10 +292,11 @@ const _: () = {
     assert!(size_of::<FlowKey>() == 40);
     assert!(size_of::<Header>() == 24);
     assert!(size_of::<Snapshot>() == 176);
-    assert!(size_of::<Lifecycle>() == 24 + 16 + 16 + 176);
+    assert!(size_of::<Lifecycle>() == 24 + 24 + 16 + 176);
     assert!(size_of::<Reset>() == 24 + 8 + 40);
     assert!(size_of::<Frame>() == 24 + 40 + 16 + 128);
     assert!(size_of::<Synchronization>() == 24 + 40 + 8);
     assert!(size_of::<Outstanding>() == 24 + 40);
+    assert!(size_of::<Termination>() == 24 + 8);
     assert!(size_of::<UpgradeHead>() == 24 + 40 + 8 + HEAD_MAX_BYTES);
 };

@@ -124,10 +124,18 @@ members! {
     LocalPortSent = 36, "tcp_sock", "inet_conn.icsk_inet.inet_sport";
     /// `sk_err_soft`.
     SkErrSoft = 37, "tcp_sock", "inet_conn.icsk_inet.sk.sk_err_soft";
+    /// Process of a task (its thread group).
+    TaskProcess = 38, "task_struct", "tgid";
+    /// Pointer to the task that made this one.
+    TaskParent = 39, "task_struct", "real_parent";
+    /// Pointer to a task's namespaces; null while it exits.
+    TaskNamespaces = 40, "task_struct", "nsproxy";
+    /// Pointer to the network namespace among them.
+    NamespacesNetwork = 41, "nsproxy", "net_ns";
 }
 
 /// Number of [`Member`]s.
-pub const MEMBER_COUNT: usize = 38;
+pub const MEMBER_COUNT: usize = 42;
 
 const _: () = {
     assert!(Member::ALL.len() == MEMBER_COUNT);

@@ -43,6 +43,8 @@ numbered! {
         Outstanding = 5,
         /// An [`crate::UpgradeHead`].
         UpgradeHead = 6,
+        /// A [`crate::Termination`].
+        Termination = 7,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use alloc::string::String;
 
+use crate::deployment::announces_restart;
 use crate::heartbeat::Missed;
 use crate::postmortem::Watch;
 use crate::{
@@ -192,6 +193,11 @@ impl SeenCloses {
         Self { sent: sent.cloned(), received: received.cloned(), first_by }
     }
 
+    /// Whether the host has said that it goes away and will be back.
+    pub(crate) fn announce_restart(&self) -> bool {
+        self.sent.as_ref().is_some_and(|close| announces_restart(close.code, close.reason.as_deref()))
+    }
+
     /// Status code and reason of the Close frame that `initiator` sent.
     pub(crate) fn of(&self, initiator: CloseInitiator) -> Option<&SeenClose> {
         match initiator {
@@ -230,6 +236,8 @@ pub(crate) struct Draft {
     pub(crate) tolerance: Option<u32>,
     /// A RST of the host's own went out shortly before.
     pub(crate) reset_sent: bool,
+    /// The process that closed had been told to stop.
+    pub(crate) is_stopping: bool,
 }
 
 impl Draft {
@@ -246,6 +254,9 @@ impl Draft {
 
     /// What kind of close it was.
     pub(crate) fn kind(&self, cause: Cause) -> CloseKind {
+        if self.is_planned(cause) {
+            return CloseKind::PlannedRestart;
+        }
         let closes = self.closes.before(cause.initiator(), self.at);
         match cause {
             Cause::KernelGaveUp { .. } => CloseKind::KernelTimeout,
@@ -260,6 +271,13 @@ impl Draft {
             Cause::PeerFin => CloseKind::Graceful,
             Cause::HostFin | Cause::HostReset { .. } => self.kind_of_host_close(cause, &closes),
         }
+    }
+
+    /// Whether the host goes away and has said so, or was told to. Whoever destroys a socket from outside does not.
+    fn is_planned(&self, cause: Cause) -> bool {
+        self.initiator(cause) == CloseInitiator::Host
+            && cause != Cause::Destroyed
+            && (self.is_stopping || self.closes.announce_restart())
     }
 
     fn kind_of_host_close(&self, cause: Cause, closes: &SeenCloses) -> CloseKind {

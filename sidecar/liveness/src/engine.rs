@@ -8,10 +8,12 @@ use crate::closing::HOLD_MS;
 use crate::connection::{Connection, Context, ScheduleKey};
 use crate::leak::{LeakSettings, LeakWatch};
 use crate::probing::{Budget, WindowProbes};
+use crate::reconnects::Reconnects;
 use crate::schedule::Schedule;
+use crate::termination::Terminations;
 use crate::{
-    Assessed, CloseFrames, ConnectionId, Endpoints, Frame, Input, Opened, Output, Policy, Role, Snapshot,
-    TcpState, Timestamp, Upgrade, Verdict,
+    Assessed, CloseFrames, ConnectionId, Deployment, Endpoints, EvidenceScope, Frame, Input, Opened, Output,
+    Policy, Reconnect, Role, Snapshot, TcpState, Timestamp, Upgrade, Verdict,
 };
 
 /// Passes of the sampler that come for a decision, and not on the grid of [`Policy::sample_interval_ms`], are at least
@@ -128,6 +130,9 @@ pub struct Engine {
     counters: EngineCounters,
     /// `None`: own window probes are not asked for.
     window_probes: Option<WindowProbes>,
+    deployment: Deployment,
+    terminations: Terminations,
+    reconnects: Reconnects,
     probe_budget: Budget,
     leaks: LeakWatch,
 }
@@ -160,6 +165,9 @@ impl Engine {
             now: Timestamp::default(),
             counters: EngineCounters::default(),
             window_probes: None,
+            deployment: Deployment::default(),
+            terminations: Terminations::default(),
+            reconnects: Reconnects::default(),
             probe_budget: Budget::default(),
             leaks: LeakWatch::default(),
         }
@@ -174,6 +182,15 @@ impl Engine {
     /// Puts another policy in force. What it changes for the connections that are there comes out of [`Engine::poll`].
     pub fn set_policy(&mut self, policy: Policy) {
         self.policy = policy;
+        let ids: alloc::vec::Vec<ConnectionId> = self.connections.keys().copied().collect();
+        for id in ids {
+            self.update(id, |_, _, _| {});
+        }
+    }
+
+    /// Tells what no socket shows. What it changes for the connections that are there comes out of [`Engine::poll`].
+    pub fn set_deployment(&mut self, deployment: Deployment) {
+        self.deployment = deployment;
         let ids: alloc::vec::Vec<ConnectionId> = self.connections.keys().copied().collect();
         for id in ids {
             self.update(id, |_, _, _| {});
@@ -234,7 +251,9 @@ impl Engine {
                 });
             }
             Input::Upgrade(upgrade) => {
-                self.update(upgrade.connection, |connection, _, _| connection.on_upgrade(upgrade));
+                let id = upgrade.connection;
+                self.update(id, |connection, _, _| connection.on_upgrade(upgrade));
+                self.look_for_end_before(id);
             }
             Input::Outstanding { connection, .. } => {
                 self.update(connection, |connection, _, _| connection.on_outstanding(at));
@@ -244,6 +263,7 @@ impl Engine {
                 self.update(connection, |connection, _, _| connection.on_probe_sent(at));
             }
             Input::Census(census) => self.leaks.on_census(*census, &mut self.outputs),
+            Input::Terminating { process, .. } => self.terminations.on_told(process, at),
             Input::RecordsLost { count, .. } => self.on_records_lost(at, count),
             Input::SamplingDone { began_at, .. } => self.on_sampling_done(began_at, at),
         }
@@ -294,6 +314,8 @@ impl Engine {
             schedule: self.schedules.get(&connection.schedule_key()),
             window_opened_at: self.window_opened_at,
             now: self.now,
+            deployment: &self.deployment,
+            terminations: &self.terminations,
         };
         Some(connection.assessed(now, &context))
     }
@@ -459,6 +481,8 @@ impl Engine {
             schedule: self.schedules.get(&key),
             window_opened_at: self.window_opened_at,
             now: self.now,
+            deployment: &self.deployment,
+            terminations: &self.terminations,
         };
         act(connection, &context, &mut self.outputs);
         // Whatever it was, it may have changed what the facts add up to.
@@ -481,6 +505,9 @@ impl Engine {
         if let Some(missed) = connection.learned_kill.take() {
             self.schedules.entry(key).or_default().on_kill(missed);
         }
+        if let Some(ended) = connection.ended.take() {
+            self.reconnects.on_end(id, ended.0, connection.opened.endpoints, &ended.1);
+        }
         if is_finished {
             // Its record is what was told last.
             if let Some(Output::Closed(record)) = self.outputs.back() {
@@ -489,6 +516,45 @@ impl Engine {
             self.connections.remove(&id);
             self.slots.give_back(slot);
             self.counters.connections_closed = self.counters.connections_closed.saturating_add(1);
+            self.on_record_out();
         }
+    }
+
+    /// The last output is a close record.
+    fn on_record_out(&mut self) {
+        let Some(Output::Closed(record)) = self.outputs.back_mut() else { return };
+        record.is_final = self.deployment.is_final(record.kind, record.close_code);
+        let reconnect = self.reconnects.on_record(record);
+        self.tell_reconnect(reconnect);
+    }
+
+    /// The path of a new connection is known: it may be the return of a peer.
+    fn look_for_end_before(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.get(&id) else { return };
+        let context = Context {
+            policy: &self.policy,
+            schedule: None,
+            window_opened_at: self.window_opened_at,
+            now: self.now,
+            deployment: &self.deployment,
+            terminations: &self.terminations,
+        };
+        // Found in its middle, its beginning is not known; behind a proxy every peer has the same address.
+        if connection.opened.preexisting || connection.scope(&context) == EvidenceScope::NextHop {
+            return;
+        }
+        let opened = &connection.opened;
+        let path = connection.upgrade.as_ref().and_then(|upgrade| upgrade.path.as_deref());
+        let reconnect =
+            path.and_then(|path| self.reconnects.on_upgrade(id, opened.at, opened.endpoints, path));
+        self.tell_reconnect(reconnect);
+    }
+
+    fn tell_reconnect(&mut self, reconnect: Option<Reconnect>) {
+        let Some(reconnect) = reconnect else { return };
+        if let Some(connection) = self.connections.get_mut(&reconnect.connection) {
+            connection.reconnect = Some(Box::new(reconnect));
+        }
+        self.outputs.push_back(Output::Reconnected(reconnect));
     }
 }

@@ -116,6 +116,13 @@ pub enum Input {
         /// When: at the latest when it left.
         at: Timestamp,
     },
+    /// A process, or everything in the pod, was told to stop: what the host closes from now on is planned.
+    Terminating {
+        /// When.
+        at: Timestamp,
+        /// Process id, as the node numbers it; `None` for everything.
+        process: Option<u32>,
+    },
     /// Records were lost between the kernel and here; what they said is unknown.
     RecordsLost {
         /// When the loss was noticed.
@@ -149,6 +156,7 @@ impl Input {
             Self::Census(census) => census.at,
             Self::Outstanding { at, .. }
             | Self::ProbeSent { at, .. }
+            | Self::Terminating { at, .. }
             | Self::RecordsLost { at, .. }
             | Self::SamplingDone { at, .. } => *at,
         }
@@ -166,7 +174,10 @@ impl Input {
             Self::Synchronization(synchronization) => Some(synchronization.connection),
             Self::Upgrade(upgrade) => Some(upgrade.connection),
             Self::Outstanding { connection, .. } | Self::ProbeSent { connection, .. } => Some(*connection),
-            Self::Census(_) | Self::RecordsLost { .. } | Self::SamplingDone { .. } => None,
+            Self::Census(_)
+            | Self::Terminating { .. }
+            | Self::RecordsLost { .. }
+            | Self::SamplingDone { .. } => None,
         }
     }
 }
@@ -322,6 +333,9 @@ pub struct Process {
     pub command: String,
     /// The task was exiting.
     pub exiting: bool,
+    /// Its parent's process id, that one's parent's, and so on, as far as they were looked at.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
+    pub ancestors: Vec<u32>,
 }
 
 /// Which way bytes go, seen from the pod.

@@ -29,10 +29,13 @@
 //! | `peer_heartbeat` | where the peer asks: how often it does, and whether it is late |
 //! | `schedule` | when the Pings of a port are due: interval, phase, tolerance, and whether anybody answers |
 //! | `probing` | when a peer behind a closed window is worth a question of our own, and what its silence proves |
+//! | `middle_hop` | whether Pongs lag as those from behind a proxy do |
 //! | `verdict` | what that adds up to now |
+//! | `termination` | who was told to stop |
 //! | `closing` | who closed, how and why |
 //! | `postmortem` | what the socket showed afterwards |
 //! | `assessment` | what to think of the close |
+//! | `reconnects` | which new connection is the return of a peer whose last one ended |
 //! | `connection` | one connection through all of it |
 //! | [`leak`] | which sockets have no use any more |
 //! | `agenda` | whose deadline is next |
@@ -46,25 +49,31 @@ mod agenda;
 mod assessment;
 mod closing;
 mod connection;
+mod deployment;
 mod engine;
 mod evidence;
 mod heartbeat;
 mod input;
 pub mod leak;
+mod middle_hop;
 mod output;
 mod peer_heartbeat;
 mod policy;
 mod postmortem;
 mod probing;
+mod reconnects;
 mod schedule;
 mod sequence;
+mod termination;
 mod time;
 mod verdict;
 
+pub use deployment::{Deployment, FINAL_CODES_DEFAULT, PeerIsProxy};
 pub use engine::{CONNECTION_LIMIT_DEFAULT, ConnectionInfo, Engine, EngineCounters, EvidenceDates};
 pub use input::*;
 pub use output::*;
 pub use policy::*;
 pub use probing::{INTERVAL_MIN_MS, WindowProbes};
+pub use reconnects::RECONNECT_WITHIN_MS;
 pub use sequence::Seq;
 pub use time::Timestamp;

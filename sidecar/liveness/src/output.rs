@@ -78,7 +78,10 @@ words! {
         HeartbeatKill = "heartbeat_kill",
         /// Without a Close frame, and not by a heartbeat watchdog as far as is known.
         Abort = "abort",
-        /// The process exited.
+        /// The host closed because it goes away and comes back: its Close frame says so (1001, 1012, or 4001 with the reason
+        /// `server_restart`), or it was told to stop before (SIGTERM). Nobody took the peer for dead, so it is no kill.
+        PlannedRestart = "planned_restart",
+        /// The process exited, and nobody had told it to.
         ProcessExit = "process_exit",
         /// The kernel gave up (`ETIMEDOUT`, `EHOSTUNREACH`, …).
         KernelTimeout = "kernel_timeout",
@@ -260,6 +263,8 @@ pub enum Output {
     /// A socket of a full quota is to be destroyed, or would be. Comes only from an engine whose
     /// [`LeakSettings`](crate::leak::LeakSettings) say so.
     ReapWanted(crate::leak::ReapWanted),
+    /// A peer whose connection ended has come back. Told once the record of that end is out.
+    Reconnected(Reconnect),
     /// Everything that is known about a connection that is over. Exactly one for each [`crate::Input::Opened`].
     Closed(Box<CloseRecord>),
 }
@@ -279,6 +284,30 @@ pub struct ProbeWanted {
     pub seq: Seq,
     /// Acknowledgement number, `rcv_nxt`.
     pub ack: Seq,
+}
+
+/// A new connection that is the return of a peer whose last one ended: from the same address, for the same path, at the same
+/// local port, within [`RECONNECT_WITHIN_MS`](crate::RECONNECT_WITHIN_MS).
+///
+/// Each end is followed by one connection at most, and of several ends the latest is taken. Connections whose upgrade was not
+/// seen take no part, and none from behind a proxy, whose address is everybody's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Reconnect {
+    /// The new connection.
+    pub connection: ConnectionId,
+    /// When it was established.
+    pub at: Timestamp,
+    /// The connection that ended.
+    pub follows: ConnectionId,
+    /// From that end (the first FIN or RST) to the establishment of the new connection, in milliseconds.
+    pub after_ms: u64,
+    /// What kind of end it was.
+    pub kind: CloseKind,
+    /// Who had begun it.
+    pub initiator: CloseInitiator,
+    /// What was thought of it; `None` where there is nothing to assess.
+    pub assessment: Option<Assessment>,
 }
 
 /// A Pong answered an outstanding Ping of the host.
@@ -437,6 +466,10 @@ pub struct CloseRecord {
     pub close_code: Option<u16>,
     /// Its reason.
     pub close_reason: Option<String>,
+    /// Whether that code tells the peer not to come back ([`Deployment::final_codes`](crate::Deployment)). `None` without a
+    /// code.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub is_final: Option<bool>,
     /// Who closed, where a process did.
     pub process: Option<Process>,
     /// Kernel's error at the close, a positive errno.
@@ -445,7 +478,7 @@ pub struct CloseRecord {
     pub assessed: Assessed,
     /// What followed. `None` where the host did not start the close.
     pub postmortem: Option<Postmortem>,
-    /// What to think of it. `None` where the host did not start the close, or the close was graceful.
+    /// What to think of it. `None` where the host did not start the close, or the close was graceful or planned.
     pub assessment: Option<Assessment>,
     /// The socket at the close.
     pub snapshot: Option<Snapshot>,
@@ -456,6 +489,9 @@ pub struct CloseRecord {
     pub verdict_changes_dropped: u32,
     /// Records that were lost while this connection lived.
     pub records_lost: u64,
+    /// The end that this connection followed, if it is the return of a peer and the record of that end was out in time.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub reconnect: Option<Reconnect>,
     /// The engine was shut down while the connection was open: this is not a close, only the end of the record.
     pub still_open: bool,
 }

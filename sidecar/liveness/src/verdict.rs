@@ -45,6 +45,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) preexisting: bool,
     /// The last reading was too old to judge by already, and nothing was seen since: a new window makes it no younger.
     pub(crate) is_known_stale: bool,
+    /// Whatever terminates TCP on the other end is known not to be the peer: ACKs speak for the next hop.
+    pub(crate) is_behind_hop: bool,
     /// Start of the current window for everything that is absent.
     pub(crate) window_opened_at: Timestamp,
     pub(crate) now: Timestamp,
@@ -212,6 +214,9 @@ impl Facts<'_> {
         if self.absent_ms(self.evidence.drain_at, acked_at, snapshot) <= self.policy.pong_budget_ms {
             return self.congested(Rung::Drain, snapshot);
         }
+        // A next hop that takes bytes may pass them on; for how long its word counts for the peer is bounded. (That it *reads
+        // on* behind a window that was limiting it says more: a hop whose peer is gone has nowhere to put them.)
+        let is_hop_spent = self.is_behind_hop && inbound_absent_ms > self.policy.silent_after_ms;
         let (Some(limits), Some(unsent)) = (window_limits(snapshot), snapshot.unsent_bytes) else {
             return self.unknown();
         };
@@ -222,13 +227,14 @@ impl Facts<'_> {
                 self.unknown()
             };
         }
-        if unsent > 0 && self.is_fresh(self.evidence.ack_at, snapshot) {
+        if unsent > 0 && !is_hop_spent && self.is_fresh(self.evidence.ack_at, snapshot) {
             return self.congested(Rung::Ack, snapshot);
         }
-        if unsent > 0 || !self.is_hop_answering(snapshot) {
-            return self.answered_out_of_order(snapshot).unwrap_or_else(|| self.unknown());
+        if (unsent > 0 && !is_hop_spent) || !self.is_hop_answering(snapshot) {
+            let out_of_order = self.answered_out_of_order(snapshot).filter(|_| !is_hop_spent);
+            return out_of_order.unwrap_or_else(|| self.unknown());
         }
-        if self.evidence.is_behind() {
+        if self.evidence.is_behind() && !is_hop_spent {
             // The Ping lies behind bytes that the application has not read yet.
             return self.stalled(acked_at, snapshot);
         }
@@ -250,6 +256,12 @@ impl Facts<'_> {
 
     /// No Pong is overdue: does what is queued get on?
     fn judge_progress(&self, snapshot: &Snapshot) -> Judgement {
+        // What gets on to a next hop does not excuse a peer that asks and is late.
+        if self.is_behind_hop
+            && let Some(judgement) = self.judge_asking_peer(snapshot)
+        {
+            return judgement;
+        }
         let Some(since) = self.evidence.queued_since.filter(|_| is_outstanding(snapshot) == Some(true))
         else {
             if is_outstanding(snapshot) == Some(false)
@@ -316,7 +328,8 @@ impl Facts<'_> {
             (false, true) => Rung::Hop,
             (false, false) => Rung::None,
         };
-        let (verdict, after_ms) = if is_busy {
+        let hop_spent_at = overdue_at.plus_ms(self.policy.silent_after_ms);
+        let (verdict, after_ms) = if is_busy && !(self.is_behind_hop && snapshot.at > hop_spent_at) {
             (Verdict::Stalled, self.policy.stalled_after_ms)
         } else {
             (Verdict::Silent, self.bound_ms(self.policy.silent_after_ms, since))

@@ -201,6 +201,7 @@ async fn drive<S: Source>(
         .with_publisher(publisher)
         .with_metrics(Feed::new(metrics.metrics()));
     let mut engine = Engine::new(settings.policy.clone());
+    engine.set_deployment(settings.deployment.clone());
     let prober = open_prober(settings, source.mode());
     engine.set_window_probes(settings.window_probes.filter(|_| prober.is_some()));
     engine.set_leak_settings(settings.leaks.clone());
@@ -315,6 +316,7 @@ fn begin_recording(settings: &Settings, mode: Mode) -> Result<Option<Recorder>, 
         policy: settings.policy_name.as_str().to_owned(),
         thresholds: settings.policy.clone(),
         leaks: settings.leaks.clone(),
+        deployment: settings.deployment.clone(),
         ticks: true,
         began_at: MonotonicClock.now(),
         began_unix_ns: unix_ns(std::time::SystemTime::now()),

@@ -5,8 +5,8 @@ use std::io::{BufReader, Cursor};
 use std::path::Path;
 
 use ackbeat_liveness::{
-    Direction, Frame, FrameKind, HeartbeatProfile, Process, Role, Seq, Snapshot, TcpState, Transition,
-    Upgrade,
+    Deployment, Direction, Frame, FrameKind, HeartbeatProfile, Process, Role, Seq, Snapshot, TcpState,
+    Transition, Upgrade,
 };
 
 use super::*;
@@ -34,6 +34,7 @@ fn header(thresholds: Policy) -> Header {
         policy: "default".to_owned(),
         thresholds,
         leaks: ackbeat_liveness::leak::LeakSettings::default(),
+        deployment: Deployment::default(),
         ticks: false,
         began_at: at(0),
         began_unix_ns: 0,
@@ -88,7 +89,12 @@ impl Night {
     }
 
     fn transition(&mut self, snapshot: Snapshot, old_state: TcpState, by: Option<&str>) {
-        let process = by.map(|command| Process { pid: 7, command: command.to_owned(), exiting: false });
+        let process = by.map(|command| Process {
+            pid: 7,
+            command: command.to_owned(),
+            exiting: false,
+            ancestors: Vec::new(),
+        });
         self.inputs.push(Input::Transition(Transition {
             old_state,
             new_state: snapshot.state,

@@ -137,6 +137,11 @@ impl ValueKind {
                 .map(|port| port.trim().parse::<u16>().ok().filter(|port| *port != 0))
                 .collect::<Option<Vec<_>>>()
                 .map(serde_json::Value::from),
+            Self::CloseCodes => text
+                .split(',')
+                .map(|code| code.trim().parse::<u16>().ok())
+                .collect::<Option<Vec<_>>>()
+                .map(serde_json::Value::from),
             Self::Word(words) => words.contains(&text).then(|| serde_json::Value::from(text)),
             Self::Path | Self::Listen | Self::Profiles | Self::Text => Some(serde_json::Value::from(text)),
             Self::Quotas => {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use ackbeat_liveness::Policy;
 use serde::{Deserialize, Serialize};
 
-use super::{HeartbeatLayer, LogFormat, LogLevel, ModeChoice, PolicyName, ReapChoice};
+use super::{HeartbeatLayer, LogFormat, LogLevel, ModeChoice, PolicyName, ProxyChoice, ReapChoice};
 
 /// The settings that one source gives. Its serialized form is the YAML file's form.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -20,6 +20,10 @@ pub struct Layer {
     pub policy: Option<PolicyName>,
     /// `thresholds`
     pub thresholds: Option<ThresholdsLayer>,
+    /// `peer_is_proxy`
+    pub peer_is_proxy: Option<ProxyChoice>,
+    /// `close`
+    pub close: Option<CloseLayer>,
     /// `heartbeat`
     pub heartbeat: Option<HeartbeatLayer>,
     /// `probe`
@@ -54,6 +58,14 @@ macro_rules! section {
             }
         }
     };
+}
+
+section! {
+    /// `close`
+    CloseLayer {
+        /// `close.final_codes`
+        final_codes: Vec<u16>,
+    }
 }
 
 section! {
@@ -274,6 +286,8 @@ impl Layer {
                 stronger.thresholds,
                 ThresholdsLayer::overridden_by,
             ),
+            peer_is_proxy: stronger.peer_is_proxy.or(self.peer_is_proxy),
+            close: section_overridden(self.close, stronger.close, CloseLayer::overridden_by),
             heartbeat: section_overridden(self.heartbeat, stronger.heartbeat, HeartbeatLayer::overridden_by),
             probe: section_overridden(self.probe, stronger.probe, ProbeLayer::overridden_by),
             leaks: section_overridden(self.leaks, stronger.leaks, LeaksLayer::overridden_by),

@@ -17,13 +17,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ackbeat_liveness::leak::LeakSettings;
-use ackbeat_liveness::{Policy, WindowProbes};
+use ackbeat_liveness::{Deployment, FINAL_CODES_DEFAULT, PeerIsProxy, Policy, WindowProbes};
 
 pub use environment::Environment;
 pub use file::parse as parse_yaml;
 pub use heartbeat::{AskedByChoice, CustomLayer, HeartbeatLayer, MatchChoice, ProfileChoice};
 pub use layer::{
-    ApiLayer, ExportLayer, Layer, LeaksLayer, LogLayer, MetricsLayer, OutOfRange, ProbeLayer, RecordingLayer,
+    ApiLayer, CloseLayer, ExportLayer, Layer, LeaksLayer, LogLayer, MetricsLayer, OutOfRange, ProbeLayer,
+    RecordingLayer,
     ShutdownLayer, ThresholdsLayer,
 };
 pub use leaks::ReapChoice;
@@ -60,6 +61,28 @@ words! {
         Ebpf = "ebpf",
         /// Netlink sock_diag only: needs no capability.
         SockDiag = "sock-diag",
+    }
+}
+
+words! {
+    /// Whether whatever terminates TCP on the other end only speaks for the peer.
+    ProxyChoice {
+        /// A forwarding header, or Pongs that lag.
+        Auto = "auto",
+        /// Always.
+        Yes = "yes",
+        /// Never.
+        No = "no",
+    }
+}
+
+impl From<ProxyChoice> for PeerIsProxy {
+    fn from(choice: ProxyChoice) -> Self {
+        match choice {
+            ProxyChoice::Auto => Self::Auto,
+            ProxyChoice::Yes => Self::Yes,
+            ProxyChoice::No => Self::No,
+        }
     }
 }
 
@@ -123,6 +146,8 @@ pub struct Settings {
     pub policy_name: PolicyName,
     /// The thresholds, single ones overridden.
     pub policy: Policy,
+    /// What stands between the host and its peers, and what its close codes mean.
+    pub deployment: Deployment,
     /// Which text heartbeats are looked for.
     pub heartbeats: Selection,
     /// Own window probes; `None` where none are sent.
@@ -309,6 +334,15 @@ impl Settings {
             }
         }
         let metrics = layer.metrics.unwrap_or_default();
+        let final_codes = layer.close.unwrap_or_default().final_codes;
+        if let Some(code) = final_codes.iter().flatten().find(|code| !reference::CLOSE_CODES.contains(*code))
+        {
+            return Err(ConfigError::Value {
+                name: "close.final_codes".to_owned(),
+                value: code.to_string(),
+                expected: reference::ValueKind::CloseCodes.expected(),
+            });
+        }
         let probe = layer.probe.unwrap_or_default();
         let log = layer.log.unwrap_or_default();
         let export = layer.export.unwrap_or_default();
@@ -326,6 +360,10 @@ impl Settings {
             mode: layer.mode.unwrap_or(ModeChoice::Auto),
             policy_name,
             policy,
+            deployment: Deployment {
+                peer_is_proxy: layer.peer_is_proxy.map(PeerIsProxy::from).unwrap_or_default(),
+                final_codes: final_codes.unwrap_or_else(|| FINAL_CODES_DEFAULT.to_vec()),
+            },
             heartbeats: layer.heartbeat.unwrap_or_default().resolve()?,
             window_probes: probe.window.unwrap_or(false).then(|| {
                 let default = WindowProbes::default();

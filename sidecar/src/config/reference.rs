@@ -9,7 +9,8 @@ use super::heartbeat::{is_text, names};
 use super::layer;
 use super::reasons::reason;
 use super::{
-    AskedByChoice, LogFormat, LogLevel, MatchChoice, ModeChoice, PolicyName, ProfileChoice, ReapChoice,
+    AskedByChoice, LogFormat, LogLevel, MatchChoice, ModeChoice, PolicyName, ProfileChoice, ProxyChoice,
+    ReapChoice,
 };
 
 /// What a value looks like.
@@ -17,6 +18,8 @@ use super::{
 pub enum ValueKind {
     /// Ports, separated by commas (a list in YAML).
     Ports,
+    /// Status codes of Close frames, separated by commas (a list in YAML).
+    CloseCodes,
     /// One of these words.
     Word(&'static [&'static str]),
     /// A file.
@@ -45,6 +48,11 @@ impl ValueKind {
     pub fn expected(self) -> String {
         match self {
             Self::Ports => "a list of ports from 1 to 65535, separated by commas".to_owned(),
+            Self::CloseCodes => format!(
+                "a list of status codes from {} to {}, separated by commas",
+                CLOSE_CODES.start(),
+                CLOSE_CODES.end()
+            ),
             Self::Word(words) => format!("one of {}", words.join(", ")),
             Self::Path => "a file name".to_owned(),
             Self::Listen => format!("an address and a port (127.0.0.1:80, [::1]:80), or {OFF}"),
@@ -112,6 +120,12 @@ impl Setting {
             ValueKind::Ports => value.as_array().is_some_and(|ports| {
                 ports.iter().all(|port| port.as_u64().is_some_and(|port| (1..=65_535).contains(&port)))
             }),
+            ValueKind::CloseCodes => value.as_array().is_some_and(|codes| {
+                codes.iter().all(|code| {
+                    code.as_u64()
+                        .is_some_and(|code| u16::try_from(code).is_ok_and(|code| CLOSE_CODES.contains(&code)))
+                })
+            }),
             ValueKind::Word(words) => value.as_str().is_some_and(|word| words.contains(&word)),
             ValueKind::Path => value.as_str().is_some_and(|path| !path.is_empty()),
             ValueKind::Listen => value.as_str().is_some_and(|text| listen_address(text).is_some()),
@@ -133,6 +147,9 @@ impl Setting {
         }
     }
 }
+
+/// Status codes that a Close frame may have (RFC 6455 section 7.4.2).
+pub const CLOSE_CODES: RangeInclusive<u16> = 1_000..=4_999;
 
 /// The word for an address that nothing listens on.
 pub const OFF: &str = "off";
@@ -258,6 +275,27 @@ pub const SETTINGS: &[Setting] = &[
         ValueKind::Milliseconds,
         "A tick that comes this late opens new windows and expires none.",
     ),
+    Setting {
+        key: "peer_is_proxy",
+        flag: None,
+        kind: ValueKind::Word(ProxyChoice::WORDS),
+        default: "auto",
+        meaning: "Whether whatever terminates TCP on the other end is a proxy: then ACKs say nothing of the peer behind it \
+                  (`ackbeat.evidence.scope` is `next_hop`), and never hold a connection whose Pong is owed beyond \
+                  `thresholds.silent_after_ms`; and since all peers have the proxy's address, none is known when it comes \
+                  back. `auto`: a forwarding header of the upgrade request says so (`Forwarded`, `Via`, `X-Forwarded-For`, \
+                  `X-Real-IP`, `CF-Ray` and their like; only their names are kept). Where there is none, eight Pongs in a row \
+                  that come far later than their Pings' ACKs (by four round trips and 50 ms) change the scope, and \
+                  nothing else: an application that is always slow looks the same. `no`: whatever a header says.",
+    },
+    Setting {
+        key: "close.final_codes",
+        flag: None,
+        kind: ValueKind::CloseCodes,
+        default: "1008, 4000, 4001",
+        meaning: "Status codes with which a side tells the other not to come back (`ackbeat.close.final`). A planned restart, \
+                  which 1001, 1012, and 4001 with the reason `server_restart` announce, never is.",
+    },
     Setting {
         key: "heartbeat.profiles",
         flag: None,

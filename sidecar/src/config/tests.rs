@@ -208,6 +208,8 @@ fn keys_of_the_structs() -> BTreeSet<String> {
         mode: Some(ModeChoice::Auto),
         policy: Some(PolicyName::Default),
         thresholds: Some(ThresholdsLayer::default()),
+        peer_is_proxy: Some(ProxyChoice::Auto),
+        close: Some(CloseLayer::default()),
         heartbeat: Some(HeartbeatLayer { custom: Some(CustomLayer::default()), ..HeartbeatLayer::default() }),
         probe: Some(ProbeLayer::default()),
         leaks: Some(LeaksLayer::default()),
@@ -252,6 +254,7 @@ fn every_setting_can_come_from_the_environment() {
             reference::ValueKind::Profiles => "json, engine.io",
             reference::ValueKind::Listen => "127.0.0.1:9000",
             reference::ValueKind::Bytes => "8192",
+            reference::ValueKind::CloseCodes => "1008, 4003",
             reference::ValueKind::Milliseconds => "777",
             _ => "77",
         };
@@ -259,6 +262,17 @@ fn every_setting_can_come_from_the_environment() {
         let layer = environment.layer().unwrap();
         assert_ne!(layer, Layer::default(), "{} was read and lost", setting.variable());
     }
+}
+
+#[test]
+fn what_is_deployed_is_told_and_codes_that_are_none_are_refused() {
+    let settings = |text: &str| Settings::resolve(from_yaml(text).unwrap());
+    assert_eq!(settings("").unwrap().deployment, Deployment::default());
+    let told = settings("peer_is_proxy: yes\nclose:\n  final_codes: [4003]\n").unwrap().deployment;
+    assert_eq!(told, Deployment { peer_is_proxy: PeerIsProxy::Yes, final_codes: vec![4003] });
+    assert!(settings("close:\n  final_codes: []\n").unwrap().deployment.final_codes.is_empty());
+    let refused = settings("close:\n  final_codes: [1008, 999]\n").unwrap_err().to_string();
+    assert!(refused.contains("close.final_codes") && refused.contains("999"), "{refused}");
 }
 
 fn heartbeats(text: &str) -> Result<Selection, ConfigError> {

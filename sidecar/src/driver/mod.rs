@@ -209,6 +209,9 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
     /// After the signal: no new connections, and until nothing is watched or time is up.
     async fn drain(&mut self, stop: &mut mpsc::Receiver<()>) -> Result<(), SourceError> {
         self.is_stopping = true;
+        // In a pod the sidecar is told to stop when everything in it is.
+        self.inputs.push(Input::Terminating { at: self.clock.now(), process: None });
+        self.feed();
         // Whoever stops asks nobody any more.
         self.connections.set_window_probes(None);
         let drain_ms = u64::try_from(self.drain.as_millis()).unwrap_or(u64::MAX);
@@ -374,7 +377,11 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
 
     fn decided(&mut self, output: &Output) {
         let over = match output {
-            Output::VerdictChanged(_) | Output::Answered(_) | Output::Leak(_) | Output::ReapWanted(_) => None,
+            Output::VerdictChanged(_)
+            | Output::Answered(_)
+            | Output::Reconnected(_)
+            | Output::Leak(_)
+            | Output::ReapWanted(_) => None,
             Output::ProbeWanted(wanted) => {
                 self.probes.want(*wanted);
                 None

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use ackbeat_liveness::{
-    ConnectionId, Direction, Endpoints, Engine, Frame, FrameKind, HeartbeatProfile, Opened, Policy,
-    ProbeWanted, Role, Seq, Snapshot, Synchronization, TcpState, Transition, Upgrade, WindowProbes,
+    ConnectionId, Deployment, Direction, Endpoints, Engine, Frame, FrameKind, HeartbeatProfile, Opened,
+    Policy, ProbeWanted, Role, Seq, Snapshot, Synchronization, TcpState, Transition, Upgrade, WindowProbes,
 };
 
 use super::clock::MonotonicClock;
@@ -372,6 +372,7 @@ async fn a_replay_decides_what_the_live_run_decided() {
         policy: "default".to_owned(),
         thresholds: policy(),
         leaks: ackbeat_liveness::leak::LeakSettings::default(),
+        deployment: Deployment::default(),
         ticks: true,
         began_at: MonotonicClock.now(),
         began_unix_ns: 0,
@@ -434,6 +435,7 @@ async fn own_window_probes_are_sent_recorded_and_counted() {
         policy: "default".to_owned(),
         thresholds: policy(),
         leaks: ackbeat_liveness::leak::LeakSettings::default(),
+        deployment: Deployment::default(),
         ticks: true,
         began_at: MonotonicClock.now(),
         began_unix_ns: 0,

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use ackbeat_liveness::{
     Assessment, CloseInitiator, CloseKind, CloseMethod, CloseRecord, ConnectionInfo, HeartbeatAnswered,
-    Postmortem, VerdictChange,
+    Postmortem, Reconnect, VerdictChange,
 };
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Histogram, Meter};
@@ -32,6 +32,7 @@ struct Inner {
     connection_closes: Counter<u64>,
     false_kills: Counter<u64>,
     verdict_changes: Counter<u64>,
+    reconnect_after: Histogram<f64>,
     ping_to_pong: Histogram<f64>,
     ping_to_ack: Histogram<f64>,
     ack_to_pong: Histogram<f64>,
@@ -56,6 +57,7 @@ impl Metrics {
             connection_closes: counter(meter, &table::CONNECTION_CLOSES),
             false_kills: counter(meter, &table::FALSE_KILLS),
             verdict_changes: counter(meter, &table::VERDICT_CHANGES),
+            reconnect_after: f64_histogram(meter, &table::RECONNECT_AFTER),
             ping_to_pong: f64_histogram(meter, &table::PING_TO_PONG),
             ping_to_ack: f64_histogram(meter, &table::PING_TO_ACK),
             ack_to_pong: f64_histogram(meter, &table::ACK_TO_PONG),
@@ -128,6 +130,23 @@ impl Metrics {
                 ],
             );
         }
+    }
+
+    /// A peer came back after an end that this side had begun.
+    pub fn reconnected(&self, reconnect: &Reconnect) {
+        if !matches!(reconnect.initiator, CloseInitiator::Host | CloseInitiator::Kernel) {
+            return;
+        }
+        self.0.reconnect_after.record(
+            Duration::from_millis(reconnect.after_ms).as_secs_f64(),
+            &[
+                KeyValue::new(attributes::CLOSE_KIND, reconnect.kind.as_str()),
+                KeyValue::new(
+                    attributes::KILL_ASSESSMENT,
+                    reconnect.assessment.map_or(table::NONE, Assessment::as_str),
+                ),
+            ],
+        );
     }
 
     /// A Pong answered.

@@ -257,6 +257,10 @@ const TIME_BOUNDARIES: &[f64] = &[
     10.0, 30.0, 60.0,
 ];
 
+/// A client that comes back at once, one with a fixed or growing back-off, and the minute after which nobody is known any
+/// more.
+const RECONNECT_BOUNDARIES: &[f64] = &[0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
+
 macro_rules! instruments {
     ($($(#[$meta:meta])* $constant:ident = $instrument:expr;)+) => {
         $($(#[$meta])* pub const $constant: Instrument = $instrument;)+
@@ -367,6 +371,17 @@ instruments! {
         TIME_BOUNDARIES,
         "Smoothed round-trip time (srtt) to the peer, or to the next TCP hop, of the same readings",
     );
+    /// What a close costs its peer.
+    RECONNECT_AFTER = Instrument {
+        attributes: &[CLOSE_KIND, KILL_ASSESSMENT],
+        ..histogram(
+            "ackbeat.reconnect.after",
+            "s",
+            RECONNECT_BOUNDARIES,
+            "From a close that this side began to the peer's next connection: what it cost the peer. A peer is known by its \
+             address and the path of its upgrade, within a minute; behind a proxy nobody is",
+        )
+    };
     /// How long heartbeats take.
     PING_TO_PONG = histogram(
         "ackbeat.heartbeat.ping_to_pong",

@@ -34,7 +34,7 @@ mod recorder;
 pub mod replay;
 
 use ackbeat_liveness::leak::LeakSettings;
-use ackbeat_liveness::{Input, Policy, Timestamp};
+use ackbeat_liveness::{Deployment, Input, Policy, Timestamp};
 use serde::{Deserialize, Serialize};
 
 pub use reader::{ReadError, Reader};
@@ -59,6 +59,9 @@ pub struct Header {
     /// The thresholds for leaks in force.
     #[serde(default)]
     pub leaks: LeakSettings,
+    /// What whoever deploys said. Recordings made before it was there were judged by its defaults.
+    #[serde(default)]
+    pub deployment: Deployment,
     /// Whether every call of `handle_timeout` is in it, as a `tick`.
     #[serde(default)]
     pub ticks: bool,

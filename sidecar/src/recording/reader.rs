@@ -99,6 +99,7 @@ impl Reader {
                 policy: String::new(),
                 thresholds: ackbeat_liveness::Policy::default_policy(),
                 leaks: ackbeat_liveness::leak::LeakSettings::default(),
+                deployment: ackbeat_liveness::Deployment::default(),
                 ticks: false,
                 began_at: ackbeat_liveness::Timestamp::default(),
                 began_unix_ns: 0,

@@ -83,6 +83,7 @@ impl Rerun {
         let is_as_recorded = header.ticks && policy == header.thresholds;
         let mut engine = Engine::new(policy);
         engine.set_leak_settings(header.leaks.clone());
+        engine.set_deployment(header.deployment.clone());
         Self {
             is_as_recorded,
             engine,

@@ -2,8 +2,8 @@ use std::io::BufReader;
 use std::path::Path;
 
 use ackbeat_liveness::{
-    ConnectionId, Direction, Endpoints, Frame, FrameKind, HeartbeatProfile, Input, Opened, Output, Policy,
-    Role, Seq, Snapshot, Synchronization, TcpState, Timestamp, Upgrade, Verdict,
+    ConnectionId, Deployment, Direction, Endpoints, Frame, FrameKind, HeartbeatProfile, Input, Opened,
+    Output, Policy, Role, Seq, Snapshot, Synchronization, TcpState, Timestamp, Upgrade, Verdict,
 };
 
 use super::*;
@@ -16,6 +16,7 @@ fn header() -> Header {
         policy: "default".to_owned(),
         thresholds: Policy::default_policy(),
         leaks: ackbeat_liveness::leak::LeakSettings::default(),
+        deployment: Deployment::default(),
         ticks: true,
         began_at: Timestamp::from_ms(1),
         began_unix_ns: 5,

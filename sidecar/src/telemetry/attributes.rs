@@ -4,7 +4,7 @@
 
 use ackbeat_liveness::{
     Assessment, CloseInitiator, CloseKind, CloseMethod, CloseRecord, Heartbeat, HeartbeatProfile, Postmortem,
-    Snapshot, VerdictChange,
+    Reconnect, Snapshot, VerdictChange,
 };
 use opentelemetry::{Key, KeyValue, Value};
 use opentelemetry_semantic_conventions::attribute as semconv;
@@ -23,6 +23,14 @@ pub const CLOSE_WS_CODE: &str = "ackbeat.close.ws_code";
 pub const CLOSE_WS_REASON: &str = "ackbeat.close.ws_reason";
 /// `ackbeat.close.ws_frame`: `none`, `sent`, `received` or `both`.
 pub const CLOSE_WS_FRAME: &str = "ackbeat.close.ws_frame";
+/// `ackbeat.close.final`: boolean, where a code is known: whether it tells the peer not to come back (setting
+/// `close.final_codes`).
+pub const CLOSE_FINAL: &str = "ackbeat.close.final";
+/// `ackbeat.reconnect.after_ms`: on the root span of a connection that is the return of a peer: from the end of its last one
+/// to the establishment of this one. The span links to that end.
+pub const RECONNECT_AFTER_MS: &str = "ackbeat.reconnect.after_ms";
+/// `ackbeat.reconnect.close_kind`: what kind of end that was, a [`CloseKind`].
+pub const RECONNECT_CLOSE_KIND: &str = "ackbeat.reconnect.close_kind";
 /// `ackbeat.verdict`: the verdict at the close.
 pub const VERDICT: &str = "ackbeat.verdict";
 /// `ackbeat.verdict.evidence`: the rung that it stands on.
@@ -179,6 +187,15 @@ impl Attributes {
         self.known(KILL_ASSESSMENT, record.assessment.map(Assessment::as_str));
         self.known(FALSE_KILL, false_kill(record));
         self.known(POSTMORTEM, record.postmortem.map(Postmortem::as_str));
+        self.known(CLOSE_FINAL, record.is_final);
+    }
+
+    /// What only the root span says.
+    pub(super) fn root(&mut self, record: &CloseRecord) {
+        if let Some(reconnect) = &record.reconnect {
+            self.count(RECONNECT_AFTER_MS, Some(reconnect.after_ms));
+            self.set(RECONNECT_CLOSE_KIND, reconnect.kind.as_str());
+        }
     }
 
     fn heartbeat(&mut self, heartbeat: &Heartbeat) {
@@ -205,6 +222,15 @@ impl Attributes {
         self.count(TCP_BYTES_ACKED, snapshot.bytes_acked);
         self.count(TCP_BYTES_RECEIVED, snapshot.bytes_received);
     }
+}
+
+/// Attributes of the link to the end that a connection followed.
+pub(super) fn of_reconnect(reconnect: &Reconnect) -> Vec<KeyValue> {
+    let mut attributes = Attributes::default();
+    attributes.set(CLOSE_KIND, reconnect.kind.as_str());
+    attributes.set(CLOSE_INITIATOR, reconnect.initiator.as_str());
+    attributes.known(KILL_ASSESSMENT, reconnect.assessment.map(Assessment::as_str));
+    attributes.0
 }
 
 /// Attributes of the event for a verdict change.
@@ -273,7 +299,7 @@ pub fn error_type(record: &CloseRecord) -> Option<&'static str> {
     }
     let by_reset = record.method == Some(CloseMethod::Rst) || record.socket_error == Some(ECONNRESET);
     match record.kind {
-        CloseKind::Graceful => None,
+        CloseKind::Graceful | CloseKind::PlannedRestart => None,
         CloseKind::HeartbeatKill => Some("heartbeat_timeout"),
         CloseKind::KernelTimeout => match record.socket_error {
             Some(ENETUNREACH | EHOSTUNREACH) => Some("host_unreachable"),

@@ -5,13 +5,16 @@ use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
 use ackbeat_liveness::leak::{GroupKey, LeakChange, LeakSign, ReapWanted};
-use ackbeat_liveness::{CloseInitiator, CloseRecord, ConnectionId, Opened, Output, VerdictChange};
+use ackbeat_liveness::{
+    CloseInitiator, CloseRecord, ConnectionId, Opened, Output, Reconnect, VerdictChange,
+};
 use ackbeat_storms::StormEvent;
 use opentelemetry::trace::SpanContext;
 use opentelemetry_sdk::trace::SdkTracer;
 use tracing::{debug, info, trace, warn};
 
 use super::attributes;
+use super::end_spans::EndSpans;
 use super::leaks;
 use super::pipeline::{SpanCounts, SpanTotals};
 use super::spans;
@@ -40,6 +43,7 @@ pub struct Telemetry {
     reaper: Option<(SyncSender<ReapWanted>, Arc<ReapControl>)>,
     /// What a storm's span may link to.
     recent_closes: RecentCloses,
+    ends: EndSpans,
 }
 
 /// What a suspicion is about: its sign, its port, and the socket where it is one.
@@ -62,6 +66,7 @@ impl Telemetry {
             suspected: BTreeMap::new(),
             reaper: None,
             recent_closes: RecentCloses::default(),
+            ends: EndSpans::default(),
         }
     }
 
@@ -136,9 +141,11 @@ impl Telemetry {
     }
 
     fn closed(&mut self, record: &CloseRecord) {
-        let emitted = spans::emit(&self.tracer, record, self.mode, &WallClock::now());
+        let follows = self.ends.take_followed_by(record.connection);
+        let emitted = spans::emit(&self.tracer, record, self.mode, &WallClock::now(), follows.as_ref());
         let context = emitted.host_close.as_ref().unwrap_or(&emitted.root);
         self.recent_closes.note(record.connection, context);
+        self.ends.note(record, context);
         if let Some(publisher) = &mut self.publisher {
             publisher.closed(record, context);
         }
@@ -162,6 +169,7 @@ impl Telemetry {
                     assessment = record.assessment.map(|assessment| assessment.as_str()),
                     postmortem = record.postmortem.map(|postmortem| postmortem.as_str()),
                     false_kill = attributes::false_kill(record),
+                    is_final = record.is_final,
                     peer_address = %record.endpoints.peer_address.to_canonical(),
                     peer_port = record.endpoints.peer_port,
                     local_port = record.endpoints.local_port,
@@ -192,6 +200,26 @@ impl Telemetry {
     }
 }
 
+/// A peer is back.
+fn tell_reconnect(reconnect: &Reconnect) {
+    macro_rules! line {
+        ($level:ident) => {
+            $level!(
+                target: "ackbeat::reconnect",
+                connection = reconnect.connection.0,
+                follows = reconnect.follows.0,
+                after_ms = reconnect.after_ms,
+                kind = reconnect.kind.as_str(),
+                initiator = reconnect.initiator.as_str(),
+                assessment = reconnect.assessment.map(|assessment| assessment.as_str()),
+                "a peer is back"
+            )
+        };
+    }
+    // What this side's closes cost is of interest to everybody, what peers do on their own account is not.
+    if reconnect.initiator == CloseInitiator::Host { line!(info) } else { line!(debug) }
+}
+
 impl Sink for Telemetry {
     fn opened(&mut self, opened: &Opened) {
         if let Some(publisher) = &mut self.publisher {
@@ -206,6 +234,7 @@ impl Sink for Telemetry {
         match (&self.metrics, output) {
             (Some(feed), Output::VerdictChanged(change)) => feed.metrics().verdict_changed(change),
             (Some(feed), Output::Answered(answered)) => feed.metrics().answered(answered),
+            (Some(feed), Output::Reconnected(reconnect)) => feed.metrics().reconnected(reconnect),
             _ => {}
         }
         match output {
@@ -253,6 +282,10 @@ impl Sink for Telemetry {
             ),
             Output::Leak(change) => self.leak(change),
             Output::ReapWanted(wanted) => self.reap(wanted),
+            Output::Reconnected(reconnect) => {
+                self.ends.follow(reconnect);
+                tell_reconnect(reconnect);
+            }
             Output::Closed(record) => self.closed(record),
         }
     }

@@ -17,6 +17,7 @@ pub mod storms;
 pub mod wall_clock;
 
 mod emitter;
+mod end_spans;
 
 pub use emitter::Telemetry;
 

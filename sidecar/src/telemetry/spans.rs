@@ -9,7 +9,7 @@ use ackbeat_liveness::{Assessment, CloseRecord, Timestamp, VerdictChange};
 use opentelemetry::Context;
 use opentelemetry::propagation::TextMapPropagator as _;
 use opentelemetry::trace::{
-    Event, Span as _, SpanBuilder, SpanContext, SpanKind, Status, TraceContextExt as _, Tracer,
+    Event, Link, Span as _, SpanBuilder, SpanContext, SpanKind, Status, TraceContextExt as _, Tracer,
 };
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 
@@ -32,7 +32,15 @@ pub struct Emitted {
 }
 
 /// Hands the spans of a record to `tracer`. It never blocks: the tracer's processor queues or drops.
-pub fn emit<T: Tracer>(tracer: &T, record: &CloseRecord, mode: Mode, clock: &WallClock) -> Emitted
+///
+/// `follows` is the span of the end that the connection followed, if it is the return of a peer.
+pub fn emit<T: Tracer>(
+    tracer: &T,
+    record: &CloseRecord,
+    mode: Mode,
+    clock: &WallClock,
+    follows: Option<&SpanContext>,
+) -> Emitted
 where
     T::Span: Send + Sync + 'static,
 {
@@ -41,6 +49,12 @@ where
 
     let mut of_root = Attributes::default();
     of_root.common(record, mode);
+    of_root.root(record);
+    let links = record
+        .reconnect
+        .as_ref()
+        .zip(follows)
+        .map(|(reconnect, follows)| Link::new(follows.clone(), attributes::of_reconnect(reconnect), 0));
     let mut root = start(
         tracer,
         SpanBuilder::from_name(name(ROOT_NAMES))
@@ -48,6 +62,7 @@ where
             .with_kind(SpanKind::Internal)
             .with_start_time(clock.time_of(record.opened_at))
             .with_attributes(of_root.0)
+            .with_links(links.into_iter().collect())
             .with_events(events(&record.verdict_changes, record.opened_at, clock)),
         &remote_parent(record),
     );

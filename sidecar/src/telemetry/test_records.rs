@@ -81,7 +81,8 @@ pub(crate) fn false_kill() -> CloseRecord {
         close_frames: CloseFrames::Sent,
         close_code: Some(1001),
         close_reason: Some("bye".to_owned()),
-        process: Some(Process { pid: 42, command: "node".to_owned(), exiting: false }),
+        process: Some(Process { pid: 42, command: "node".to_owned(), exiting: false, ancestors: Vec::new() }),
+        is_final: Some(false),
         socket_error: None,
         assessed: Assessed {
             verdict: Verdict::Congested,
@@ -111,6 +112,7 @@ pub(crate) fn false_kill() -> CloseRecord {
         ],
         verdict_changes_dropped: 0,
         records_lost: 3,
+        reconnect: None,
         still_open: false,
     }
 }
@@ -126,6 +128,7 @@ pub(crate) fn justified_kill() -> CloseRecord {
     record.close_frames = CloseFrames::None;
     record.close_code = None;
     record.close_reason = None;
+    record.is_final = None;
     record.assessed.verdict = Verdict::Unreachable;
     record.assessed.rung = Rung::None;
     record.assessed.kill_justified = true;
@@ -146,6 +149,7 @@ pub(crate) fn unknown_abort() -> CloseRecord {
     record.close_frames = CloseFrames::None;
     record.close_code = None;
     record.close_reason = None;
+    record.is_final = None;
     record.process = None;
     record.assessed = Assessed {
         verdict: Verdict::Unknown,
@@ -180,6 +184,7 @@ pub(crate) fn graceful() -> CloseRecord {
     record.kind = CloseKind::Graceful;
     record.close_frames = CloseFrames::Both;
     record.close_code = Some(1000);
+    record.is_final = Some(false);
     record.assessed.verdict = Verdict::Alive;
     record.assessed.rung = Rung::Pong;
     record.assessed.kill_justified = false;
@@ -189,12 +194,22 @@ pub(crate) fn graceful() -> CloseRecord {
     record
 }
 
+/// The host said that it restarts.
+pub(crate) fn planned_restart() -> CloseRecord {
+    let mut record = graceful();
+    record.kind = CloseKind::PlannedRestart;
+    record.close_code = Some(4001);
+    record.close_reason = Some("server_restart".to_owned());
+    record
+}
+
 /// The process died.
 pub(crate) fn process_exit() -> CloseRecord {
     let mut record = justified_kill();
     record.kind = CloseKind::ProcessExit;
     record.method = Some(CloseMethod::Rst);
-    record.process = Some(Process { pid: 43, command: "node".to_owned(), exiting: true });
+    record.process =
+        Some(Process { pid: 43, command: "node".to_owned(), exiting: true, ancestors: Vec::new() });
     record.postmortem = Some(Postmortem::Unresolved);
     record.assessment = Some(Assessment::Premature);
     record
@@ -225,6 +240,7 @@ pub(crate) fn still_open() -> CloseRecord {
     record.process = None;
     record.close_frames = CloseFrames::None;
     record.close_code = None;
+    record.is_final = None;
     record.postmortem = None;
     record
 }

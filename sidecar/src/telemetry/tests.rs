@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use ackbeat_liveness::{CloseRecord, Timestamp};
+use ackbeat_liveness::{CloseRecord, ConnectionId, Reconnect, Timestamp};
 use opentelemetry::trace::Status;
 use opentelemetry::{KeyValue, Value};
 use opentelemetry_sdk::Resource;
@@ -13,6 +13,7 @@ use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 
 use super::console::ConsoleExporter;
+use super::end_spans::EndSpans;
 use super::environment::{ExporterPlan, OtlpPlan, OtlpProtocol, Plan};
 use super::pipeline::Pipeline;
 use super::test_records as records;
@@ -59,7 +60,7 @@ fn spans_of(record: &CloseRecord) -> Vec<SpanData> {
 fn spans_in(mode: Mode, record: &CloseRecord) -> Vec<SpanData> {
     let collector = Collector::default();
     let pipeline = Pipeline::with_exporter(&plan(), resource(), collector.clone());
-    spans::emit(&pipeline.tracer(), record, mode, &clock());
+    spans::emit(&pipeline.tracer(), record, mode, &clock(), None);
     assert!(pipeline.shut_down(DEADLINE));
     std::mem::take(&mut *collector.0.lock().unwrap())
 }
@@ -110,7 +111,7 @@ impl Write for Text {
 fn lines_of(record: &CloseRecord) -> Vec<serde_json::Value> {
     let written = Text::default();
     let pipeline = Pipeline::with_exporter(&plan(), resource(), ConsoleExporter::new(written.clone()));
-    spans::emit(&pipeline.tracer(), record, Mode::Ebpf, &clock());
+    spans::emit(&pipeline.tracer(), record, Mode::Ebpf, &clock(), None);
     assert!(pipeline.shut_down(DEADLINE));
     let bytes = written.0.lock().unwrap().clone();
     let mut names = BTreeMap::new();
@@ -137,6 +138,7 @@ fn the_console_prints_each_kind_of_close() {
     insta::assert_json_snapshot!("justified_kill", lines_of(&records::justified_kill()));
     insta::assert_json_snapshot!("unknown_abort", lines_of(&records::unknown_abort()));
     insta::assert_json_snapshot!("graceful", lines_of(&records::graceful()));
+    insta::assert_json_snapshot!("planned_restart", lines_of(&records::planned_restart()));
     insta::assert_json_snapshot!("process_exit", lines_of(&records::process_exit()));
     insta::assert_json_snapshot!("kernel_timeout", lines_of(&records::kernel_timeout()));
     insta::assert_json_snapshot!("peer_reset", lines_of(&records::peer_reset()));
@@ -147,7 +149,7 @@ fn the_console_prints_each_kind_of_close() {
 fn a_console_line_has_exactly_the_promised_keys_in_order() {
     let written = Text::default();
     let pipeline = Pipeline::with_exporter(&plan(), resource(), ConsoleExporter::new(written.clone()));
-    spans::emit(&pipeline.tracer(), &records::false_kill(), Mode::Ebpf, &clock());
+    spans::emit(&pipeline.tracer(), &records::false_kill(), Mode::Ebpf, &clock(), None);
     assert!(pipeline.shut_down(DEADLINE));
     let bytes = written.0.lock().unwrap().clone();
     let text = String::from_utf8(bytes).unwrap();
@@ -191,6 +193,7 @@ const ATTRIBUTES: &[(&str, &str)] = &[
     ("ackbeat.close.ws_code", "integer"),
     ("ackbeat.close.ws_reason", "text"),
     ("ackbeat.close.ws_frame", "text"),
+    ("ackbeat.close.final", "boolean"),
     ("ackbeat.verdict", "text"),
     ("ackbeat.verdict.evidence", "text"),
     ("ackbeat.kill.justified", "boolean"),
@@ -298,6 +301,51 @@ fn a_kill_that_becomes_justified_under_the_same_verdict_is_an_event_of_its_own()
 }
 
 #[test]
+fn a_return_links_to_the_end_that_it_follows_and_says_what_it_cost() {
+    let collector = Collector::default();
+    let pipeline = Pipeline::with_exporter(&plan(), resource(), collector.clone());
+    let mut ends = EndSpans::default();
+    let end = records::false_kill();
+    let emitted = spans::emit(&pipeline.tracer(), &end, Mode::Ebpf, &clock(), None);
+    let close = emitted.host_close.unwrap();
+    ends.note(&end, &close);
+    let mut back = records::graceful();
+    back.connection = ConnectionId(8);
+    let reconnect = Reconnect {
+        connection: back.connection,
+        at: back.opened_at,
+        follows: end.connection,
+        after_ms: 1_250,
+        kind: end.kind,
+        initiator: end.initiator,
+        assessment: end.assessment,
+    };
+    back.reconnect = Some(reconnect);
+    ends.follow(&reconnect);
+    assert_eq!(ends.take_followed_by(end.connection), None);
+    let follows = ends.take_followed_by(back.connection);
+    assert_eq!(follows.as_ref(), Some(&close));
+    assert_eq!(ends.take_followed_by(back.connection), None, "each span once");
+    spans::emit(&pipeline.tracer(), &back, Mode::Ebpf, &clock(), follows.as_ref());
+    assert!(pipeline.shut_down(DEADLINE));
+    let spans = std::mem::take(&mut *collector.0.lock().unwrap());
+    let root = spans.last().unwrap();
+    let attributes = attributes_of(root);
+    assert_eq!(attributes[attributes::RECONNECT_AFTER_MS], Value::I64(1_250));
+    assert_eq!(text(&attributes, attributes::RECONNECT_CLOSE_KIND).as_deref(), Some("heartbeat_kill"));
+    let links: Vec<_> = root.links.iter().collect();
+    assert_eq!(links.len(), 1);
+    assert_eq!(links[0].span_context, close);
+    let of_link: BTreeMap<_, _> =
+        links[0].attributes.iter().map(|pair| (pair.key.to_string(), pair.value.to_string())).collect();
+    assert_eq!(of_link[attributes::CLOSE_KIND], "heartbeat_kill");
+    assert_eq!(of_link[attributes::CLOSE_INITIATOR], "host");
+    assert_eq!(of_link[attributes::KILL_ASSESSMENT], "false_kill");
+    // The close's own span says nothing of it.
+    assert!(spans.iter().rev().skip(1).all(|span| span.links.is_empty()));
+}
+
+#[test]
 fn names_follow_the_protocol_and_only_closes_of_this_side_have_a_child() {
     let names = |record: &CloseRecord| {
         spans_of(record).into_iter().map(|span| span.name.into_owned()).collect::<Vec<_>>()
@@ -316,6 +364,7 @@ fn only_a_false_kill_is_an_error_and_a_clean_close_has_no_error_type() {
         (records::justified_kill(), false, Some(false), Some("heartbeat_timeout")),
         (records::unknown_abort(), false, None, Some("_OTHER")),
         (records::graceful(), false, Some(false), None),
+        (records::planned_restart(), false, Some(false), None),
         (records::process_exit(), false, Some(false), Some("connection_reset")),
         (records::kernel_timeout(), false, Some(false), Some("timed_out")),
     ] {
@@ -389,7 +438,7 @@ fn a_black_hole_costs_spans_and_nothing_else(protocol: OtlpProtocol) {
     const RECORDS: u64 = 2_000;
     let start = Instant::now();
     for _ in 0..RECORDS {
-        spans::emit(&tracer, &record, Mode::Ebpf, &clock());
+        spans::emit(&tracer, &record, Mode::Ebpf, &clock(), None);
     }
     // One export alone would take its timeout of 60 s.
     assert!(start.elapsed() < DEADLINE, "the caller waited for the collector");
@@ -425,7 +474,7 @@ fn a_collector_that_is_down_costs_counted_spans(protocol: OtlpProtocol) {
     let pipeline = Pipeline::start(&plan, resource()).unwrap();
     let counts = pipeline.counts();
     for batch in 1..=2 {
-        spans::emit(&pipeline.tracer(), &records::false_kill(), Mode::Ebpf, &clock());
+        spans::emit(&pipeline.tracer(), &records::false_kill(), Mode::Ebpf, &clock(), None);
         std::thread::sleep(Duration::from_millis(100));
         assert_eq!(counts.totals().waiting, 2 * batch, "refused connections pass");
     }
@@ -464,11 +513,11 @@ fn the_last_quarter_of_the_queue_is_for_closes_by_this_side() {
     let pipeline = Pipeline::with_exporter(&plan, resource(), Stuck);
     let counts = pipeline.counts();
     for _ in 0..40 {
-        spans::emit(&pipeline.tracer(), &records::peer_reset(), Mode::Ebpf, &clock());
+        spans::emit(&pipeline.tracer(), &records::peer_reset(), Mode::Ebpf, &clock(), None);
     }
     assert_eq!((counts.totals().waiting, counts.totals().dropped), (30, 10));
     for _ in 0..10 {
-        spans::emit(&pipeline.tracer(), &records::false_kill(), Mode::Ebpf, &clock());
+        spans::emit(&pipeline.tracer(), &records::false_kill(), Mode::Ebpf, &clock(), None);
     }
     assert_eq!((counts.totals().waiting, counts.totals().dropped), (40, 20));
     // As the process does at its end: what hangs is left behind.
@@ -493,7 +542,7 @@ fn a_broken_pipe_is_counted_and_survived() {
     let pipeline = Pipeline::with_exporter(&plan(), resource(), ConsoleExporter::new(Broken));
     let counts = pipeline.counts();
     for spans in [2, 4] {
-        spans::emit(&pipeline.tracer(), &records::false_kill(), Mode::Ebpf, &clock());
+        spans::emit(&pipeline.tracer(), &records::false_kill(), Mode::Ebpf, &clock(), None);
         wait_until("the failed export", || counts.totals().failed == spans);
     }
     pipeline.shut_down(DEADLINE);

@@ -256,7 +256,12 @@ pub(crate) fn full(engine: &mut Engine, connections: u64, rounds: u64) {
                 inputs.push(Input::Transition(Transition {
                     old_state: TcpState::FinWait1,
                     new_state: TcpState::FinWait2,
-                    process: Some(Process { pid: 1, command: "fifteen-letters".into(), exiting: false }),
+                    process: Some(Process {
+                        pid: 1,
+                        command: "fifteen-letters".into(),
+                        exiting: false,
+                        ancestors: Vec::new(),
+                    }),
                     snapshot,
                 }));
             }

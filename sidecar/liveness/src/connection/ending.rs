@@ -8,8 +8,8 @@ use crate::assessment::assess;
 use crate::closing::{Cause, Closing, Draft, HOLD_MS, HalfCloseEnd, SocketError, Step};
 use crate::postmortem::Watch;
 use crate::{
-    CloseInitiator, CloseKind, CloseRecord, Output, Postmortem, Process, Snapshot, TcpState, Timestamp,
-    Verdict,
+    CloseInitiator, CloseKind, CloseRecord, EvidenceScope, Output, Postmortem, Process, Snapshot, TcpState,
+    Timestamp, Verdict,
 };
 
 impl Connection {
@@ -46,6 +46,9 @@ impl Connection {
                 if self.half.is_none() {
                     let draft = self.draft(at, Some(snapshot), None, context);
                     self.half = Some(Box::new(self.closing(draft, Cause::PeerFin, context)));
+                }
+                if let Some(half) = self.half.as_mut() {
+                    half.draft.is_stopping |= context.terminations.is_stopping(process.as_ref(), at);
                 }
                 self.promote(HalfCloseEnd::InOrder, at, context, outputs);
             }
@@ -187,6 +190,11 @@ impl Connection {
         {
             self.learned_kill = Some(missed.count);
         }
+        // Behind a proxy every peer has the same address: nobody could be known by it again.
+        if closing.draft.assessed.scope == EvidenceScope::Peer {
+            let path = self.upgrade.as_ref().and_then(|upgrade| upgrade.path.clone());
+            self.ended = path.map(|path| Box::new((closing.draft.at, path)));
+        }
         outputs.push_back(Output::Closing {
             connection: self.opened.connection,
             at,
@@ -264,7 +272,9 @@ impl Connection {
         let is_evidence_complete = closing.is_evidence_complete;
         let is_peer_overdue = closing.draft.is_peer_overdue();
         let assessed = closing.draft.assessed;
-        let assessment = postmortem.filter(|_| closing.kind != CloseKind::Graceful).map(|postmortem| {
+        // Neither a polite close nor a planned one took the peer for dead.
+        let is_kill = !matches!(closing.kind, CloseKind::Graceful | CloseKind::PlannedRestart);
+        let assessment = postmortem.filter(|_| is_kill).map(|postmortem| {
             assess(
                 assessed.verdict,
                 assessed.kill_justified,
@@ -291,6 +301,8 @@ impl Connection {
             close_frames: closing.draft.closes.frames(),
             close_code: said.and_then(|close| close.code),
             close_reason: said.and_then(|close| close.reason.clone()),
+            // The engine fills it in.
+            is_final: None,
             process: if is_host { closing.draft.process } else { None },
             socket_error: closing.draft.snapshot.as_ref().and_then(|socket| socket.socket_error),
             assessed,
@@ -300,6 +312,7 @@ impl Connection {
             verdict_changes: core::mem::take(&mut self.history),
             verdict_changes_dropped: self.history_dropped,
             records_lost: self.records_lost,
+            reconnect: self.reconnect.as_deref().copied(),
             still_open: false,
         };
         outputs.push_back(Output::Closed(Box::new(record)));

@@ -9,8 +9,8 @@ use crate::peer_heartbeat::intervals;
 use crate::schedule::Schedule;
 use crate::verdict::{Facts, Judgement};
 use crate::{
-    Assessed, CloseFrames, EvidenceScope, Heartbeat, HeartbeatSource, Output, PingLocation, Process, Rung,
-    Snapshot, Timestamp, VERDICT_HISTORY_MAX, Verdict, VerdictChange,
+    Assessed, CloseFrames, EvidenceScope, Heartbeat, HeartbeatSource, Output, PeerIsProxy, PingLocation,
+    Process, Rung, Snapshot, Timestamp, VERDICT_HISTORY_MAX, Verdict, VerdictChange,
 };
 
 /// Who asks whether the other one is there.
@@ -68,9 +68,29 @@ impl Connection {
             is_ping_waiting,
             preexisting: self.opened.preexisting,
             is_known_stale: self.is_stale,
+            is_behind_hop: self.is_hop_named(context),
             window_opened_at: context.window_opened_at,
             now,
         }
+    }
+
+    /// Whether somebody says that whatever terminates TCP on the other end is not the peer: whoever deploys, or a header.
+    fn is_hop_named(&self, context: &Context<'_>) -> bool {
+        match context.deployment.peer_is_proxy {
+            PeerIsProxy::Yes => true,
+            PeerIsProxy::No => false,
+            PeerIsProxy::Auto => {
+                self.upgrade.as_ref().is_some_and(|upgrade| !upgrade.forwarding_headers.is_empty())
+            }
+        }
+    }
+
+    /// How far the evidence reaches. What lagging Pongs teach counts here and nowhere else: an application that is always slow
+    /// looks the same, and must not be judged more strictly for it.
+    pub(crate) fn scope(&self, context: &Context<'_>) -> EvidenceScope {
+        let is_learned =
+            context.deployment.peer_is_proxy == PeerIsProxy::Auto && self.pong_lag.is_of_a_proxy();
+        if self.is_hop_named(context) || is_learned { EvidenceScope::NextHop } else { EvidenceScope::Peer }
     }
 
     pub(crate) fn missed(&self, at: Timestamp, closing: bool, context: &Context<'_>) -> Option<Missed> {
@@ -217,13 +237,11 @@ impl Connection {
         let has_payload = snapshot.is_none_or(|socket| socket.bytes_received.is_none_or(|bytes| bytes > 0));
         let last_inbound = snapshot.and_then(|socket| socket.last_inbound_at).filter(|_| has_payload);
         let last_ack = snapshot.and_then(|socket| socket.last_ack_at);
-        let is_behind_hop =
-            self.upgrade.as_ref().is_some_and(|upgrade| !upgrade.forwarding_headers.is_empty());
         Assessed {
             verdict: judgement.verdict,
             rung: judgement.rung,
             kill_justified: judgement.kill_justified,
-            scope: if is_behind_hop { EvidenceScope::NextHop } else { EvidenceScope::Peer },
+            scope: self.scope(context),
             heartbeat: self.heartbeat(at, missed, context),
             last_ack_age_ms: last_ack.map(|ack| at.ms_since(ack)),
             last_inbound_age_ms: last_inbound
@@ -278,10 +296,12 @@ impl Connection {
                 && (!self.opened.preexisting || self.beats.egress != Sight::Never)
         };
         let heard_at = self.evidence.heard_at().map_or(self.opened.at, |heard| heard.max(self.opened.at));
+        let is_stopping = context.terminations.is_stopping(process.as_ref(), at);
         Draft {
             at,
             snapshot,
             process,
+            is_stopping,
             assessed: self.assessed_with(at, missed, judgement, context),
             missed,
             last_proof_of_life_at: heard_at.min(at.max(self.opened.at)),

@@ -6,6 +6,7 @@ mod time;
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::agenda::Slot;
@@ -13,12 +14,15 @@ use crate::closing::{Cause, Closing, Draft, HOLD_MS, SeenCloses, Step, step};
 use crate::engine::{ConnectionInfo, EvidenceDates};
 use crate::evidence::{Evidence, raise};
 use crate::heartbeat::{Heartbeat as Beats, Sight};
+use crate::middle_hop::PongLag;
 use crate::peer_heartbeat::PeerHeartbeat;
 use crate::probing::{Probing, WindowProbes};
 use crate::schedule::{Answers, Lesson, Schedule};
+use crate::termination::Terminations;
 use crate::{
-    CloseKind, Direction, Frame, FrameKind, HeartbeatSource, Opened, Output, Policy, ProbeWanted, Reset,
-    Role, Snapshot, Synchronization, TcpState, Timestamp, Transition, Upgrade, Verdict, VerdictChange,
+    CloseInitiator, CloseKind, Deployment, Direction, Frame, FrameKind, HeartbeatSource, Opened, Output,
+    Policy, ProbeWanted, Reconnect, Reset, Role, Snapshot, Synchronization, TcpState, Timestamp, Transition,
+    Upgrade, Verdict, VerdictChange,
 };
 
 /// What a connection's decisions depend on beside itself.
@@ -28,6 +32,10 @@ pub(crate) struct Context<'a> {
     pub(crate) window_opened_at: Timestamp,
     /// The latest moment that the engine was told of.
     pub(crate) now: Timestamp,
+    /// What whoever deploys says.
+    pub(crate) deployment: &'a Deployment,
+    /// Who was told to stop.
+    pub(crate) terminations: &'a Terminations,
 }
 
 /// Whose Pings share a watchdog: the connections to one listening port, or to one remote port.
@@ -77,6 +85,7 @@ pub(crate) struct Connection {
     probing: Probing,
     beats: Beats,
     peer_beats: PeerHeartbeat,
+    pong_lag: PongLag,
     closes: SeenCloses,
     /// Records were lost, and no frame has shown since that the wire is seen again.
     is_record_lost: bool,
@@ -94,6 +103,10 @@ pub(crate) struct Connection {
     pub(crate) sampled_at: Option<Timestamp>,
     /// A kill with this many Pings missed was seen: the port's schedule wants to know.
     pub(crate) learned_kill: Option<u32>,
+    /// It ended, and its peer may be known again by this path.
+    pub(crate) ended: Option<Box<(Timestamp, String)>>,
+    /// The end that this connection followed.
+    pub(crate) reconnect: Option<Box<Reconnect>>,
     /// Where the engine's tables have it.
     pub(crate) slot: Slot,
 }
@@ -106,6 +119,7 @@ impl Connection {
             probing: Probing::default(),
             beats: Beats::new(start),
             peer_beats: PeerHeartbeat::default(),
+            pong_lag: PongLag::default(),
             verdict: if opened.preexisting { Verdict::Unknown } else { Verdict::Alive },
             kill_justified: false,
             turns_at: None,
@@ -130,6 +144,8 @@ impl Connection {
             history_dropped: 0,
             sampled_at: None,
             learned_kill: None,
+            ended: None,
+            reconnect: None,
             slot,
         }
     }
@@ -277,8 +293,12 @@ impl Connection {
                 } else if frame.direction == Direction::Egress && frame.kind == FrameKind::Close {
                     // It had been written before the FIN and waited in the send queue until now.
                     closing.draft.closes.on_frame(frame);
-                    if matches!(closing.kind, CloseKind::Abort | CloseKind::HeartbeatKill | CloseKind::Other)
-                        && closing.cause == Cause::HostFin
+                    if closing.initiator == CloseInitiator::Host && closing.draft.closes.announce_restart() {
+                        closing.kind = CloseKind::PlannedRestart;
+                    } else if matches!(
+                        closing.kind,
+                        CloseKind::Abort | CloseKind::HeartbeatKill | CloseKind::Other
+                    ) && closing.cause == Cause::HostFin
                     {
                         closing.kind = CloseKind::Graceful;
                     }
@@ -339,6 +359,10 @@ impl Connection {
                 let oldest_end = self.beats.oldest_unanswered().and_then(|ping| ping.seq_end);
                 let answered = self.beats.on_pong(&frame, context.now)?;
                 self.evidence.on_answer(at, oldest_end);
+                if self.verdict == Verdict::Alive {
+                    let srtt_us = self.evidence.snapshot.as_ref().and_then(|socket| socket.srtt_us);
+                    self.pong_lag.on_answered(&answered, srtt_us);
+                }
                 outputs.push_back(Output::Answered(answered));
                 let answers =
                     if frame.is_on_wire() { Answers::Wire(answered.profile) } else { Answers::Reported };

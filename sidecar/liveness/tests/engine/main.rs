@@ -1,8 +1,11 @@
 //! Scenarios, rules and the reviewed table of the liveness engine.
 
+#[cfg(test)]
 mod closes;
 #[cfg(test)]
 mod leaks;
+#[cfg(test)]
+mod middle_hop;
 #[cfg(test)]
 mod peer_asks;
 #[cfg(test)]
@@ -13,6 +16,8 @@ mod properties;
 mod report_a;
 #[cfg(test)]
 mod reports;
+#[cfg(test)]
+mod restarts;
 #[cfg(test)]
 mod table;
 #[cfg(test)]

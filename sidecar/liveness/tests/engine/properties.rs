@@ -455,7 +455,11 @@ impl Said {
             Output::Closed(record) => {
                 self.0.remove(&record.connection);
             }
-            Output::Answered(_) | Output::ProbeWanted(_) | Output::Leak(_) | Output::ReapWanted(_) => {}
+            Output::Answered(_)
+            | Output::ProbeWanted(_)
+            | Output::Reconnected(_)
+            | Output::Leak(_)
+            | Output::ReapWanted(_) => {}
         }
     }
 
@@ -533,6 +537,7 @@ proptest! {
                     Output::VerdictChanged(_)
                     | Output::Answered(_)
                     | Output::ProbeWanted(_)
+                    | Output::Reconnected(_)
                     | Output::Leak(_)
                     | Output::ReapWanted(_) => {}
                 }

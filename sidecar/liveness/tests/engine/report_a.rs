@@ -128,7 +128,7 @@ fn cut_client_is_unreachable_and_its_kill_justified() {
 }
 
 #[test]
-fn polite_close_is_graceful_with_its_code() {
+fn polite_close_that_announces_a_restart_is_planned() {
     let mut world = World::new();
     world.watchdog(2_000);
     world.open_websocket(SLOW, Peer::Healthy);
@@ -138,11 +138,12 @@ fn polite_close_is_graceful_with_its_code() {
     world.peer_frame(SLOW, FrameKind::Close, Some(1001));
     world.close(SLOW);
     let record = world.run_to_record(SLOW);
-    assert_eq!(record.kind, CloseKind::Graceful);
+    assert_eq!(record.kind, CloseKind::PlannedRestart);
     assert_eq!(record.initiator, CloseInitiator::Host);
     assert_eq!(record.close_frames, CloseFrames::Both);
     assert_eq!(record.close_code, Some(1001));
     assert_eq!(record.close_reason.as_deref(), Some("server_restart"));
+    assert_eq!(record.is_final, Some(false));
     assert_eq!(record.assessment, None);
 }
 

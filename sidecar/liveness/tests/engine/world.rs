@@ -135,7 +135,7 @@ fn low(number: u64) -> u32 {
 }
 
 pub(crate) fn process(exiting: bool) -> Option<Process> {
-    Some(Process { pid: 4242, command: "node".into(), exiting })
+    Some(Process { pid: 4242, command: "node".into(), exiting, ancestors: Vec::new() })
 }
 
 impl World {

@@ -195,8 +195,13 @@ fn closes_are_counted_as_they_were() {
     for (series, expected) in [
         (r#"ackbeat_false_kills_total{ackbeat_close_kind="heartbeat_kill"}"#, 1.0),
         (r#"ackbeat_false_kills_total{ackbeat_close_kind="abort"}"#, 0.0),
-        ("ackbeat_false_kill_share_ratio", 0.125),
-        ("ackbeat_heartbeat_kill_share_ratio", 0.25),
+        ("ackbeat_false_kill_share_ratio", 1.0 / 9.0),
+        ("ackbeat_heartbeat_kill_share_ratio", 2.0 / 9.0),
+        // A planned restart is a close of this side, and no kill.
+        (
+            r#"ackbeat_host_closes_total{ackbeat_close_kind="planned_restart",ackbeat_close_method="fin",ackbeat_kill_assessment="none",ackbeat_postmortem="answered",ackbeat_verdict="alive"}"#,
+            1.0,
+        ),
         (
             r#"ackbeat_connection_closes_total{ackbeat_close_initiator="peer",ackbeat_close_kind="other"}"#,
             1.0,
@@ -217,7 +222,8 @@ fn closes_are_counted_as_they_were() {
     ] {
         assert_eq!(value(&after, series), Some(expected), "{series}\n{after}");
     }
-    assert_eq!(after.matches("ackbeat_host_closes_total{").count(), 6, "{after}");
+    assert_eq!(after.matches("ackbeat_host_closes_total{").count(), 7, "{after}");
+    assert!(!after.contains(r#"ackbeat_false_kills_total{ackbeat_close_kind="planned_restart"}"#), "{after}");
 }
 
 #[test]

@@ -9,7 +9,8 @@ mod table;
 use std::sync::Arc;
 
 use ackbeat_liveness::{
-    CloseRecord, HeartbeatAnswered, HeartbeatProfile, Rung, Timestamp, Verdict, VerdictChange,
+    Assessment, CloseInitiator, CloseKind, CloseRecord, HeartbeatAnswered, HeartbeatProfile, Reconnect, Rung,
+    Timestamp, Verdict, VerdictChange,
 };
 use opentelemetry::trace::{SpanContext, SpanId, TraceFlags, TraceId, TraceState};
 use opentelemetry_sdk::Resource;
@@ -55,7 +56,7 @@ fn span(number: u64) -> SpanContext {
 /// A close of each kind.
 fn every_close() -> Vec<CloseRecord> {
     let mut unseen = records::peer_reset();
-    unseen.initiator = ackbeat_liveness::CloseInitiator::Unknown;
+    unseen.initiator = CloseInitiator::Unknown;
     vec![
         records::false_kill(),
         records::justified_kill(),
@@ -65,6 +66,7 @@ fn every_close() -> Vec<CloseRecord> {
         records::kernel_timeout(),
         records::peer_reset(),
         unseen,
+        records::planned_restart(),
     ]
 }
 
@@ -89,6 +91,19 @@ fn record_everything(metrics: &Metrics) {
     }
     metrics.answered(&answered(Some(1_500), Some(40_000)));
     metrics.answered(&answered(None, None));
+    for (initiator, assessment) in
+        [(CloseInitiator::Host, Some(Assessment::FalseKill)), (CloseInitiator::Peer, None)]
+    {
+        metrics.reconnected(&Reconnect {
+            connection: ackbeat_liveness::ConnectionId(2),
+            at: Timestamp::from_ms(9),
+            follows: ackbeat_liveness::ConnectionId(1),
+            after_ms: 1_250,
+            kind: CloseKind::HeartbeatKill,
+            initiator,
+            assessment,
+        });
+    }
     sweep(metrics, 1);
     metrics.keep_house(&Housekeeping { recording_lost: 7, connections: 1, ..Housekeeping::default() });
     metrics.storms(storms());

@@ -51,6 +51,17 @@ fn the_form_is_what_the_client_likes_best() {
     }
 }
 
+/// A series with its labels in order. The two forms write a bound in two ways, and have it at two places among the labels.
+fn normal(series: &str) -> String {
+    let Some((name, labels)) = series.trim_end_matches('}').split_once('{') else { return series.to_owned() };
+    let mut labels: Vec<String> = labels
+        .split(',')
+        .map(|label| if label.starts_with("le=") { label.replace(".0\"", "\"") } else { label.to_owned() })
+        .collect();
+    labels.sort_unstable();
+    format!("{name}{{{}}}", labels.join(","))
+}
+
 /// Samples of a page: everything but comments, without exemplars, with numbers as numbers.
 fn samples(page: &str) -> Vec<(String, f64)> {
     let mut samples: Vec<(String, f64)> = page
@@ -59,9 +70,7 @@ fn samples(page: &str) -> Vec<(String, f64)> {
         .map(|line| {
             let line = line.split(" # ").next().unwrap();
             let (series, value) = line.rsplit_once(' ').unwrap();
-            // The same bound, written in two ways, and the labels in two orders.
-            let series = series.replace(".0\"}", "\"}");
-            (series, value.parse().unwrap())
+            (normal(series), value.parse().unwrap())
         })
         .filter(|(series, _)| !series.starts_with("process_"))
         .collect();

@@ -74,6 +74,10 @@ pub fn record(clock: JiffiesClock, record: &Record) -> Result<Meaning, Rejection
             connection: connection(found.header.cookie)?,
             at: Timestamp::from_ns(found.header.time_ns),
         },
+        Record::Termination(found) => Input::Terminating {
+            at: Timestamp::from_ns(found.header.time_ns),
+            process: Some(found.process_id),
+        },
         Record::UpgradeHead(found) => {
             let head = found.head.get(..found.head_bytes as usize).unwrap_or(&found.head);
             Input::Upgrade(upgrade::read(
@@ -163,6 +167,8 @@ fn process(found: &abi::Lifecycle, old_state: TcpState, new_state: TcpState) -> 
         pid: found.process_id,
         command: command(&found.comm),
         exiting: found.task_flags & task_flags::EXITING != 0,
+        // The node's own first process is everybody's ancestor, and stops nobody's host.
+        ancestors: found.ancestors.iter().copied().filter(|pid| *pid > 1).collect(),
     })
 }
 

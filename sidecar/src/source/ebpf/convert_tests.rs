@@ -54,6 +54,23 @@ fn transition(old_state: u8, new_state: u8, flags: u8, sk_err: u32) -> abi::Life
     }
 }
 
+#[test]
+fn processes_that_are_told_to_stop_and_ancestors_are_named() {
+    let told = abi::Termination {
+        header: abi::Header { time_ns: 5_000_000, ..abi::Header::default() },
+        process_id: 77,
+        padding: 0,
+    };
+    let expected = Input::Terminating { at: Timestamp::from_ms(5), process: Some(77) };
+    assert_eq!(record(clock(), &Record::Termination(told)), Ok(Meaning::Inputs(vec![expected])));
+    // Bits of the context are known, and a task acted: FIN_WAIT1 from ESTABLISHED.
+    let mut closed = transition(1, 4, task_flags::CONTEXT_KNOWN, 0);
+    closed.ancestors = [12, 11, 1];
+    let Ok(Meaning::Inputs(inputs)) = record(clock(), &Record::Lifecycle(closed)) else { panic!("no input") };
+    let Some(Input::Transition(found)) = inputs.first() else { panic!("no transition: {inputs:?}") };
+    assert_eq!(found.process.as_ref().map(|process| process.ancestors.as_slice()), Some(&[12, 11][..]));
+}
+
 fn close_frame(payload: &[u8], mask: Option<[u8; 4]>) -> Frame {
     frame(&wire_frame(8, payload, mask)).unwrap()
 }

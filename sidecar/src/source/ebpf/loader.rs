@@ -88,7 +88,7 @@ pub(super) const RECEIVE_RESET: &str = "receive_reset";
 /// The tracing programs, in the order in which they are attached.
 ///
 /// `lifecycle` comes before the first pass of `sample_all`: a connection that opens in between is seen by one of the two.
-pub(super) const PROGRAMS: [ProgramSpec; 6] = [
+pub(super) const PROGRAMS: [ProgramSpec; 7] = [
     ProgramSpec {
         name: "retransmits",
         hook: Hook::Tracepoint("tcp_retransmit_skb"),
@@ -105,6 +105,12 @@ pub(super) const PROGRAMS: [ProgramSpec; 6] = [
         name: RECEIVE_RESET,
         hook: Hook::Tracepoint("tcp_receive_reset"),
         signal: "resets_received",
+        required: false,
+    },
+    ProgramSpec {
+        name: "terminations",
+        hook: Hook::Tracepoint("signal_generate"),
+        signal: "terminations",
         required: false,
     },
     ProgramSpec {

@@ -22,10 +22,7 @@ pub(super) struct Neighbors {
 impl Neighbors {
     /// Whether a record is about another ackbeat's self-test. Records come in order: the listener's first.
     pub(super) fn own(&mut self, record: &Record) -> bool {
-        let flow = flow(record);
-        if !is_loopback(flow) {
-            return false;
-        }
+        let Some(flow) = flow(record).filter(|flow| is_loopback(flow)) else { return false };
         if let Record::Lifecycle(found) = record {
             if found.new_state == TCP_LISTEN {
                 // Whoever listens there now: an earlier self-test on this port is over.
@@ -49,16 +46,17 @@ impl Neighbors {
     }
 }
 
-/// The connection that a record is about.
-pub(super) const fn flow(record: &Record) -> &FlowKey {
-    match record {
+/// The connection that a record is about, if it is about one.
+pub(super) const fn flow(record: &Record) -> Option<&FlowKey> {
+    Some(match record {
         Record::Lifecycle(found) => &found.snapshot.flow,
         Record::Reset(found) => &found.flow,
         Record::Frame(found) => &found.flow,
         Record::Synchronization(found) => &found.flow,
         Record::Outstanding(found) => &found.flow,
         Record::UpgradeHead(found) => &found.flow,
-    }
+        Record::Termination(_) => return None,
+    })
 }
 
 fn is_ackbeat(comm: &[u8]) -> bool {

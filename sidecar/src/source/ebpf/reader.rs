@@ -213,7 +213,9 @@ impl EbpfSource {
 
     /// Hands on one record.
     fn hand_on(&mut self, record: &Record, inputs: &mut Vec<Input>) {
-        if self.neighbors.own(record) || self.own_ports.contains(&neighbor::flow(record).local_port) {
+        let is_own_port =
+            neighbor::flow(record).is_some_and(|flow| self.own_ports.contains(&flow.local_port));
+        if self.neighbors.own(record) || is_own_port {
             self.seen += 1;
             return;
         }

@@ -135,7 +135,7 @@ impl Reading {
 
 /// Whether a record is about the self-test: nobody else has its port meanwhile.
 fn is_own(record: &Record, port: u16) -> bool {
-    flow(record).local_port == port
+    flow(record).is_some_and(|flow| flow.local_port == port)
 }
 
 /// Runs the two connections. `sample` makes one pass over the tracked connections.

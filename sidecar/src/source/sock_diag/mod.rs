@@ -26,6 +26,11 @@ pub const MISSING_SIGNALS: &[(&str, &str)] = &[
     ("resets", "a reset and its direction are not seen: the socket is gone at the next pass"),
     ("sequence numbers", "only their differences: what is queued, unsent, unread, acknowledged"),
     ("openings", "a connection is found by a pass after it opened: its start and its lifetime are unknown"),
+    (
+        "terminations",
+        "whether a host was told to stop is not seen, nor a code that says so: only the sidecar's own SIGTERM tells of a restart",
+    ),
+    ("reconnects", "upgrade requests are not seen: nobody is known when it comes back"),
     ("short connections", "what opens and closes between two passes is not seen"),
     (
         "memory queued",

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use ackbeat_liveness::{
-    ConnectionId, Engine, Input, Output, Policy, Timestamp, VERDICT_HISTORY_MAX, Verdict, WindowProbes,
+    ConnectionId, Engine, Input, Output, Policy, RECONNECT_WITHIN_MS, Timestamp, VERDICT_HISTORY_MAX,
+    Verdict, WindowProbes,
 };
 
 use super::inputs::{self, Clock};
@@ -85,6 +86,13 @@ impl Heard {
                     ensure!(
                         sum.is_none_or(|sum| sum.abs_diff(answered.ping_to_pong_us) <= 1),
                         "the parts make another sum: {answered:?}"
+                    );
+                }
+                Output::Reconnected(reconnect) => {
+                    ensure!(
+                        reconnect.follows != reconnect.connection
+                            && reconnect.after_ms <= RECONNECT_WITHIN_MS,
+                        "nobody's return: {reconnect:?}"
                     );
                 }
                 Output::Closing { connection, .. } => {

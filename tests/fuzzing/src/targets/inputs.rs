@@ -150,6 +150,7 @@ pub(super) fn input(draw: &mut Draw<'_>, clock: &Clock) -> Input {
                 pid: draw.u32(),
                 command: "node".into(),
                 exiting: draw.is_odd(),
+                ancestors: if draw.is_odd() { vec![u32::from(draw.byte())] } else { Vec::new() },
             });
             Input::Transition(Transition { old_state, new_state: snapshot.state, process, snapshot })
         }
@@ -177,6 +178,9 @@ pub(super) fn input(draw: &mut Draw<'_>, clock: &Clock) -> Input {
         }),
         21 => Input::Outstanding { connection: connection(draw), at },
         22 if draw.is_odd() => Input::ProbeSent { connection: connection(draw), at },
+        22 if draw.is_odd() => {
+            Input::Terminating { at, process: draw.usually(|draw| u32::from(draw.byte())) }
+        }
         22 if draw.is_odd() => Input::RecordsLost { at, count: draw.u64() },
         _ => Input::SamplingDone { began_at: clock.stamp(draw), at },
     }

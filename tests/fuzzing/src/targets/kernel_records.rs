@@ -40,7 +40,7 @@ fn generate(rng: &mut Rng) -> Vec<u8> {
     if rng.u8(0..16) == 0 {
         return noise(rng, 4_300);
     }
-    let kind = rng.u32(1..=6);
+    let kind = rng.u32(1..=7);
     let size = RecordKind::from_number(kind).map_or(0, size_of_kind);
     let mut bytes = vec![0; size];
     if rng.bool() {
@@ -77,6 +77,7 @@ const fn size_of_kind(kind: RecordKind) -> usize {
         RecordKind::Synchronization => size_of::<ackbeat_abi::Synchronization>(),
         RecordKind::Outstanding => size_of::<ackbeat_abi::Outstanding>(),
         RecordKind::UpgradeHead => size_of::<ackbeat_abi::UpgradeHead>(),
+        RecordKind::Termination => size_of::<ackbeat_abi::Termination>(),
     }
 }
 

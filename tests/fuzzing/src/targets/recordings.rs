@@ -5,7 +5,7 @@ use std::path::Path;
 
 use ackbeat::recording::replay::replay;
 use ackbeat::recording::{FORMAT, Header, Reader};
-use ackbeat_liveness::{Output, Policy, Timestamp};
+use ackbeat_liveness::{Deployment, Output, Policy, Timestamp};
 use fastrand::Rng;
 
 use super::inputs::{self, Clock};
@@ -43,6 +43,7 @@ pub(super) fn generate(rng: &mut Rng) -> Vec<u8> {
         policy: "default".into(),
         thresholds: Policy::default_policy(),
         leaks: ackbeat_liveness::leak::LeakSettings::default(),
+        deployment: Deployment::default(),
         ticks: rng.bool(),
         began_at: Timestamp::from_ms(100_000),
         began_unix_ns: 0,
