@@ -3,13 +3,18 @@
 use std::time::Duration;
 
 use ackbeat_tests::client::{Client, ClientOptions, Seen};
+use ackbeat_tests::expectations::Expectations;
 use ackbeat_tests::journal::wait_until;
 use ackbeat_tests::middle::Middle;
 use ackbeat_tests::mux::{Ask, Host, HostAction, HostOptions};
 use ackbeat_tests::network::{IpVersion, Network};
 use ackbeat_tests::process::run;
 use ackbeat_tests::relay::Direction;
+use ackbeat_tests::sidecar::Sidecar;
 use anyhow::{Context, Result, ensure};
+use nix::sys::signal::Signal;
+
+use super::scene::{SPAN_DEADLINE, watching};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -109,4 +114,61 @@ fn ends_are_passed_on() -> Result<()> {
     stage.client.wait_for_end(DEADLINE)?;
     stage.host.wait_for("end", stage.peer_port, DEADLINE, |what| *what == HostAction::Closed)?;
     Ok(())
+}
+
+/// Report B in seconds: the server asks every 2 s instead of 40 s, and gives up after two Pings that nobody answered. The
+/// middle takes everything and passes nothing on, and says by a header that it is there.
+#[test]
+fn a_peer_behind_a_relay_that_swallows_is_silent_and_the_evidence_ends_at_the_relay() -> Result<()> {
+    let network = Network::create()?;
+    let host = Host::start(Some(&network.host), HostOptions::new(network.host_address(IpVersion::V4)))?;
+    let options = watching(host.address().port())
+        .variable("ACKBEAT_THRESHOLDS_PONG_BUDGET_MS", "1000")
+        .variable("ACKBEAT_THRESHOLDS_SILENT_AFTER_MS", "2000");
+    let mut sidecar = Sidecar::start(&network.host, &options)?;
+    let middle = Middle::start(Some(&network.router), network.router_address(IpVersion::V4), host.address())?;
+    let forwarded_for = Some(network.client_address(IpVersion::V4).to_string());
+    let client = Client::connect(
+        Some(&network.client),
+        ClientOptions { forwarded_for, ..ClientOptions::new(middle.address()) },
+    )?;
+    let peer_port = middle.dialled_port(client.port()).context("the middle dialled nobody")?;
+    host.wait_for_pongs(peer_port, 3, DEADLINE)?;
+    // Stopped for more than any threshold, while the server's heartbeats come and go: nobody is accused of that.
+    sidecar.signal(Signal::SIGSTOP)?;
+    host.wait_for_pongs(peer_port, 6, DEADLINE)?;
+    sidecar.signal(Signal::SIGCONT)?;
+    host.wait_for_pongs(peer_port, 8, DEADLINE)?;
+    ensure!(sidecar.spans()?.is_empty());
+
+    // What the host writes goes on being acknowledged, and arrives nowhere.
+    client.ask(&Ask::Steady { bytes: 2_000, period_ms: 100 });
+    host.wait_for("stream", peer_port, DEADLINE, |what| matches!(what, HostAction::Queued { .. }))?;
+    middle.swallow_both();
+    client.abandon();
+    host.wait_for_kill(peer_port, DEADLINE)?;
+    let swallowed = middle.carried(Direction::ToClient).swallowed_bytes;
+    ensure!(swallowed > 20_000, "the relay took {swallowed} bytes");
+    let close = sidecar.wait_for_host_close(peer_port, SPAN_DEADLINE)?;
+    let root = sidecar.wait_for_connection(peer_port, SPAN_DEADLINE)?;
+    Expectations::of(&close)
+        .text("ackbeat.close.kind", &["heartbeat_kill"])
+        .text("ackbeat.verdict", &["silent"])
+        .text("ackbeat.verdict.evidence", &["ack"])
+        .text("ackbeat.evidence.scope", &["next_hop"])
+        .text("ackbeat.kill.assessment", &["justified"])
+        .flag("ackbeat.false_kill", false)
+        .check("the peer behind the relay")?;
+    // A relay that has not read for a moment is stalled for a moment; what it takes makes its peer neither alive nor unreachable.
+    let verdicts = root.event_verdicts();
+    let silent = verdicts.iter().position(|verdict| verdict == "silent").context("never silent")?;
+    ensure!(
+        !verdicts.iter().any(|verdict| verdict == "unreachable")
+            && verdicts
+                .iter()
+                .skip(silent)
+                .all(|verdict| ["silent", "stalled", "closed"].contains(&verdict.as_str())),
+        "{verdicts:?}"
+    );
+    sidecar.stop().map(drop)
 }

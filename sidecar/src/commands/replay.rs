@@ -236,7 +236,8 @@ impl Printer {
                 self.line(&format!("{time}  {}", crate::telemetry::leaks::sentence(change)));
             }
             // A replay sends nothing, and destroys nothing.
-            Output::ReapWanted(_) | Output::Answered(_) | Output::ProbeWanted(_) | Output::Reconnected(_) => {}
+            Output::ReapWanted(_) | Output::Answered(_) | Output::ProbeWanted(_) | Output::Reconnected(_) => {
+            }
         }
     }
 

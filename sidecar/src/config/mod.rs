@@ -24,8 +24,7 @@ pub use file::parse as parse_yaml;
 pub use heartbeat::{AskedByChoice, CustomLayer, HeartbeatLayer, MatchChoice, ProfileChoice};
 pub use layer::{
     ApiLayer, CloseLayer, ExportLayer, Layer, LeaksLayer, LogLayer, MetricsLayer, OutOfRange, ProbeLayer,
-    RecordingLayer,
-    ShutdownLayer, ThresholdsLayer,
+    RecordingLayer, ShutdownLayer, ThresholdsLayer,
 };
 pub use leaks::ReapChoice;
 

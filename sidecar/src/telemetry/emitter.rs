@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
 use ackbeat_liveness::leak::{GroupKey, LeakChange, LeakSign, ReapWanted};
-use ackbeat_liveness::{
-    CloseInitiator, CloseRecord, ConnectionId, Opened, Output, Reconnect, VerdictChange,
-};
+use ackbeat_liveness::{CloseInitiator, CloseRecord, ConnectionId, Opened, Output, Reconnect, VerdictChange};
 use ackbeat_storms::StormEvent;
 use opentelemetry::trace::SpanContext;
 use opentelemetry_sdk::trace::SdkTracer;
@@ -217,7 +215,11 @@ fn tell_reconnect(reconnect: &Reconnect) {
         };
     }
     // What this side's closes cost is of interest to everybody, what peers do on their own account is not.
-    if reconnect.initiator == CloseInitiator::Host { line!(info) } else { line!(debug) }
+    if reconnect.initiator == CloseInitiator::Host {
+        line!(info);
+    } else {
+        line!(debug);
+    }
 }
 
 impl Sink for Telemetry {

@@ -2,6 +2,7 @@
 
 mod leaks;
 pub mod markdown;
+mod of_single_rows;
 pub mod requirements;
 pub mod result;
 

@@ -3,6 +3,7 @@
 use ackbeat_liveness::Policy;
 use serde::{Deserialize, Serialize};
 
+use super::of_single_rows;
 use super::result::{GONE_ROWS, outcomes};
 use crate::arena::judge::statistics::Durations;
 use crate::arena::judge::{Close, DEFAULT_POLICY, Detection, FAST_POLICY, JudgedStage, Outcome};
@@ -88,6 +89,7 @@ pub fn check(stages: &[JudgedStage]) -> Vec<Checked> {
         checks.push(kill_bound(stages, contestant, name, &policy));
     }
     checks.push(right_reasons(stages));
+    checks.extend(of_single_rows::check(stages));
     checks.extend(port_checks(stages));
     checks.push(whole_recordings(stages));
     checks.extend(super::leaks::check(stages));
@@ -96,7 +98,7 @@ pub fn check(stages: &[JudgedStage]) -> Vec<Checked> {
 }
 
 /// A run's name in a violation.
-fn name(outcome: &Outcome) -> String {
+pub(super) fn name(outcome: &Outcome) -> String {
     place(outcome.row, &outcome.variant, outcome.seed, &outcome.subject)
 }
 
@@ -381,11 +383,11 @@ pub(super) fn shorten(mut checked: Checked) -> Checked {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::arena::judge::{Detection, JudgedKill, KillKind};
 
-    fn outcome(row: u8, contestant: &str) -> Outcome {
+    pub(in crate::arena::report) fn outcome(row: u8, contestant: &str) -> Outcome {
         Outcome {
             row,
             variant: String::new(),

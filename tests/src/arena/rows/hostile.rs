@@ -29,7 +29,7 @@ pub(super) const TRICKLER: Row = Row {
     about_s: 125,
     subjects: 10,
     weight: 1,
-    quick: None,
+    quick: Some(""),
 };
 
 /// From one byte to the next.
