@@ -128,7 +128,8 @@ fn plays_the_story(start_host: StartHost, version: IpVersion, times: u32, tells:
             .number("ackbeat.close.ws_code", i64::from(CODE)..=i64::from(CODE))
             .text("ackbeat.close.ws_reason", &[REASON])
             .text("ackbeat.close.ws_frame", &["sent"])
-            .text("ackbeat.close.kind", &["graceful"])
+            .text("ackbeat.close.kind", &["heartbeat_kill"])
+            .text("ackbeat.kill.assessment", &["justified"])
     } else {
         // The frame stays in the send queue behind the Pings, and nobody but the host knows of it.
         expected.absent("ackbeat.close.ws_code").text("ackbeat.close.kind", &["heartbeat_kill", "abort"])

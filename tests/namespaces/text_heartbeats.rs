@@ -71,11 +71,6 @@ impl Pair {
         Ok(Self { kind, profile, asker, host: Host::from_process(process, address)?, client: None, port: 0 })
     }
 
-    /// What its close is called: engine.io sends a Close frame, and waits half a minute for its answer.
-    fn kind_of_close(&self) -> &'static str {
-        if self.profile == "engine.io" { "graceful" } else { "heartbeat_kill" }
-    }
-
     fn address(&self) -> SocketAddr {
         self.host.address()
     }
@@ -209,7 +204,7 @@ fn profiles_are_recognized_by_themselves_and_their_closes_described() -> Result<
             .number("ackbeat.heartbeat.interval_ms", interval_ms * 95 / 100..=interval_ms * 105 / 100)
             .number("ackbeat.heartbeat.missed", 1..=i64::MAX)
             .text("ackbeat.close.initiator", &["host"])
-            .text("ackbeat.close.kind", &[pair.kind_of_close()])
+            .text("ackbeat.close.kind", &["heartbeat_kill"])
             .check(pair.kind);
         failures.extend(checked.err().map(|error| format!("{error}\n{}", spans::tree(&all, pair.port))));
         let passed = frames.iter().filter(|(profile, ..)| profile == pair.profile).count();

@@ -1,13 +1,14 @@
 //! Who closed, how and why.
 
+use alloc::boxed::Box;
 use alloc::string::String;
 
 use crate::deployment::announces_restart;
 use crate::heartbeat::Missed;
 use crate::postmortem::Watch;
 use crate::{
-    Assessed, CloseFrames, CloseInitiator, CloseKind, CloseMethod, Direction, Frame, Process, Seq, Snapshot,
-    TcpState, Timestamp, Verdict,
+    Assessed, CloseFrames, CloseInitiator, CloseKind, CloseMethod, Direction, Frame, HeartbeatProfile,
+    Process, Seq, Snapshot, TcpState, Timestamp, Verdict,
 };
 
 /// How long a decision waits for a record that may arrive a moment later: `tcp_disconnect()` and `__tcp_close()`
@@ -132,6 +133,14 @@ impl Cause {
     }
 }
 
+/// What was known when the host began the closing handshake. A peer that is only behind may be up to date again when the
+/// handshake ends.
+#[derive(Clone, Debug)]
+pub(crate) struct AtCloseFrame {
+    pub(crate) assessed: Assessed,
+    pub(crate) missed: Option<Missed>,
+}
+
 /// A Close frame that passed.
 #[derive(Clone, Debug)]
 pub(crate) struct SeenClose {
@@ -139,6 +148,20 @@ pub(crate) struct SeenClose {
     pub(crate) seq_end: Option<Seq>,
     pub(crate) code: Option<u16>,
     pub(crate) reason: Option<String>,
+    /// `None` for the peer's, and where the close was known before the frame.
+    at_close_frame: Option<Box<AtCloseFrame>>,
+}
+
+impl SeenClose {
+    /// RFC 6455 section 7.4.1: the server met a condition that it did not expect. Watchdogs send it (`websockets` for Python,
+    /// ackbeat's own clients).
+    const UNEXPECTED_CONDITION: u16 = 1011;
+
+    /// Whether it may be a watchdog's: one that says why it closes in any other way did not take the peer for dead. Watchdogs
+    /// send 1011 or no code at all (engine.io).
+    fn may_be_a_watchdogs(&self) -> bool {
+        self.code.is_none_or(|code| code == Self::UNEXPECTED_CONDITION)
+    }
 }
 
 /// The first Close frame of each direction.
@@ -151,7 +174,8 @@ pub(crate) struct SeenCloses {
 }
 
 impl SeenCloses {
-    pub(crate) fn on_frame(&mut self, frame: Frame) {
+    /// A Close frame passed. `at_close_frame` is what is known now, where it is the host's.
+    pub(crate) fn on_frame(&mut self, frame: Frame, at_close_frame: Option<AtCloseFrame>) {
         let (sender, slot, other) = match frame.direction {
             Direction::Egress => (CloseInitiator::Host, &mut self.sent, &self.received),
             Direction::Ingress => (CloseInitiator::Peer, &mut self.received, &self.sent),
@@ -165,6 +189,7 @@ impl SeenCloses {
                 seq_end: frame.seq_end,
                 code: frame.close_code,
                 reason: frame.close_reason,
+                at_close_frame: at_close_frame.map(Box::new),
             });
         }
     }
@@ -257,6 +282,9 @@ impl Draft {
         if self.is_planned(cause) {
             return CloseKind::PlannedRestart;
         }
+        if self.is_announced_kill(cause) {
+            return CloseKind::HeartbeatKill;
+        }
         let closes = self.closes.before(cause.initiator(), self.at);
         match cause {
             Cause::KernelGaveUp { .. } => CloseKind::KernelTimeout,
@@ -278,6 +306,33 @@ impl Draft {
         self.initiator(cause) == CloseInitiator::Host
             && cause != Cause::Destroyed
             && (self.is_stopping || self.closes.announce_restart())
+    }
+
+    /// Whether a heartbeat watchdog closed it with a Close frame: such a kill is no less one for being told.
+    pub(crate) fn is_announced_kill(&self, cause: Cause) -> bool {
+        if !matches!(cause, Cause::HostFin | Cause::HostReset { .. } | Cause::PeerFin)
+            || self.initiator(cause) != CloseInitiator::Host
+            || self.process.as_ref().is_some_and(|process| process.exiting)
+        {
+            return false;
+        }
+        let closes = self.closes.before(cause.initiator(), self.at);
+        let Some(sent) = closes.sent.filter(SeenClose::may_be_a_watchdogs) else { return false };
+        let missed = sent.at_close_frame.as_ref().map_or(self.missed, |known| known.missed);
+        missed.is_some_and(|missed| {
+            // One that is told needs less evidence than one that nobody said a word about. engine.io waits for one answer.
+            let is_told =
+                sent.code.is_some() || self.assessed.heartbeat.profile == Some(HeartbeatProfile::EngineIo);
+            self.is_due(missed) || (is_told && missed.unheard.is_none() && missed.count >= 1)
+        })
+    }
+
+    /// Takes what was known when the host began the closing handshake for what was known at the close.
+    pub(crate) fn judge_at_close_frame(&mut self) {
+        if let Some(known) = self.closes.sent.as_mut().and_then(|sent| sent.at_close_frame.take()) {
+            let AtCloseFrame { assessed, missed } = *known;
+            (self.assessed, self.missed) = (assessed, missed);
+        }
     }
 
     fn kind_of_host_close(&self, cause: Cause, closes: &SeenCloses) -> CloseKind {
@@ -343,7 +398,11 @@ impl Draft {
     /// Whether a heartbeat watchdog closed it. Where the host's own frames are not followed, or Pings were inferred and
     /// no kill of this port was seen yet, only a close on the tick says so.
     fn is_heartbeat_kill(&self) -> bool {
-        let Some(missed) = self.missed else { return false };
+        self.missed.is_some_and(|missed| self.is_due(missed))
+    }
+
+    /// Whether so many missed heartbeats are enough for a watchdog.
+    fn is_due(&self, missed: Missed) -> bool {
         if let Some(unheard) = missed.unheard {
             // No tick of the host is known where the peer asks, so the whole of its own frames must be.
             return self.is_sight_complete && missed.count.min(unheard) >= PEER_MISSED_MIN;

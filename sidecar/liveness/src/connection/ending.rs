@@ -8,8 +8,8 @@ use crate::assessment::assess;
 use crate::closing::{Cause, Closing, Draft, HOLD_MS, HalfCloseEnd, SocketError, Step};
 use crate::postmortem::Watch;
 use crate::{
-    CloseInitiator, CloseKind, CloseRecord, EvidenceScope, Output, Postmortem, Process, Snapshot, TcpState,
-    Timestamp, Verdict,
+    CloseFrames, CloseInitiator, CloseKind, CloseRecord, EvidenceScope, Output, Postmortem, Process,
+    Snapshot, TcpState, Timestamp, Verdict,
 };
 
 impl Connection {
@@ -204,9 +204,12 @@ impl Connection {
     }
 
     /// Decides who and what it was; the post-mortem of a host's close begins.
-    pub(crate) fn closing(&self, draft: Draft, cause: Cause, context: &Context<'_>) -> Closing {
+    pub(crate) fn closing(&self, mut draft: Draft, cause: Cause, context: &Context<'_>) -> Closing {
         let initiator = draft.initiator(cause);
         let kind = draft.kind(cause);
+        if kind == CloseKind::HeartbeatKill {
+            draft.judge_at_close_frame();
+        }
         // `other` of a host's close: what would tell a polite one from a kill was not seen.
         let is_undecided =
             kind == CloseKind::Other && matches!(cause, Cause::HostFin | Cause::HostReset { .. });
@@ -266,8 +269,13 @@ impl Connection {
     pub(crate) fn finish(&mut self, at: Timestamp, is_complete: bool, outputs: &mut VecDeque<Output>) {
         let Phase::Closing(closing) = core::mem::replace(&mut self.phase, Phase::Finished) else { return };
         let is_host = closing.initiator == CloseInitiator::Host;
-        let postmortem = is_host.then(|| {
-            closing.watch.as_ref().map_or(Postmortem::Unresolved, |watch| watch.result(is_complete))
+        // Whoever answers the watchdog's Close frame was there.
+        let has_answered =
+            closing.kind == CloseKind::HeartbeatKill && closing.draft.closes.frames() == CloseFrames::Both;
+        let postmortem = is_host.then(|| match closing.watch.as_ref() {
+            _ if has_answered => Postmortem::AppProgress,
+            Some(watch) => watch.result(is_complete),
+            None => Postmortem::Unresolved,
         });
         let is_evidence_complete = closing.is_evidence_complete;
         let is_peer_overdue = closing.draft.is_peer_overdue();

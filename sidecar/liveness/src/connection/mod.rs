@@ -10,7 +10,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::agenda::Slot;
-use crate::closing::{Cause, Closing, Draft, HOLD_MS, SeenCloses, Step, step};
+use crate::closing::{AtCloseFrame, Cause, Closing, Draft, HOLD_MS, SeenCloses, Step, step};
 use crate::engine::{ConnectionInfo, EvidenceDates};
 use crate::evidence::{Evidence, raise};
 use crate::heartbeat::{Heartbeat as Beats, Sight};
@@ -292,9 +292,12 @@ impl Connection {
                     }
                 } else if frame.direction == Direction::Egress && frame.kind == FrameKind::Close {
                     // It had been written before the FIN and waited in the send queue until now.
-                    closing.draft.closes.on_frame(frame);
+                    closing.draft.closes.on_frame(frame, None);
                     if closing.initiator == CloseInitiator::Host && closing.draft.closes.announce_restart() {
                         closing.kind = CloseKind::PlannedRestart;
+                    } else if closing.draft.is_announced_kill(closing.cause) {
+                        closing.kind = CloseKind::HeartbeatKill;
+                        closing.is_evidence_complete = true;
                     } else if matches!(
                         closing.kind,
                         CloseKind::Abort | CloseKind::HeartbeatKill | CloseKind::Other
@@ -340,7 +343,13 @@ impl Connection {
                 return Some(Lesson::HostAsked { profile, earlier });
             }
             FrameKind::Pong => {}
-            FrameKind::Close => self.closes.on_frame(frame),
+            FrameKind::Close => {
+                let known = (!self.is_closing()).then(|| AtCloseFrame {
+                    assessed: self.assessed(context.now, context),
+                    missed: self.missed(frame.at, true, context),
+                });
+                self.closes.on_frame(frame, known);
+            }
         }
         None
     }
@@ -370,7 +379,7 @@ impl Connection {
                 is_news.then_some(Lesson::PeerAnswered(answers))
             }
             FrameKind::Close => {
-                self.closes.on_frame(frame);
+                self.closes.on_frame(frame, None);
                 None
             }
             FrameKind::Ping => {

@@ -21,6 +21,7 @@ mod restarts;
 #[cfg(test)]
 mod table;
 #[cfg(test)]
+mod told_kills;
 mod traps;
 #[cfg(test)]
 mod world;

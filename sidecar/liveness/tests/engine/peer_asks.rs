@@ -405,13 +405,15 @@ fn close_of_a_peer_that_is_in_time_is_no_heartbeat_kill() {
     world.close(ID);
     let record = world.run_to_record(ID);
     assert_eq!((record.kind, record.assessed.heartbeat.missed), (CloseKind::Abort, Some(8)));
-    // A polite close stays one, however late.
-    let mut world = phoenix(15_000);
-    world.run_ms(40_000);
-    world.close_frame(ID, 1011, "heartbeat timeout");
-    world.run_ms(20);
-    world.close(ID);
-    assert_eq!(world.run_to_record(ID).kind, CloseKind::Graceful);
+    // A polite close stays one, however late; one that says nothing but that it was unexpected does not.
+    for (code, kind) in [(1000, CloseKind::Graceful), (1011, CloseKind::HeartbeatKill)] {
+        let mut world = phoenix(15_000);
+        world.run_ms(40_000);
+        world.close_frame(ID, code, "");
+        world.run_ms(20);
+        world.close(ID);
+        assert_eq!(world.run_to_record(ID).kind, kind);
+    }
 }
 
 #[test]

@@ -13,6 +13,9 @@ pub(crate) const START_MS: u64 = 1_000_000;
 const RTO_MS: u64 = 204;
 const SEGMENT: u64 = 1_460;
 
+/// The code of a Close frame that has none (RFC 6455 section 7.4.1: it is never on the wire).
+pub(crate) const NO_CODE: u16 = 1005;
+
 /// What the peer does.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Peer {
@@ -751,7 +754,9 @@ impl World {
         }
         for (start, end, piece) in sent {
             let (kind, code, reason) = match &piece {
-                Piece::Close(code, reason) => (FrameKind::Close, Some(*code), *reason),
+                Piece::Close(code, reason) => {
+                    (FrameKind::Close, Some(*code).filter(|code| *code != NO_CODE), *reason)
+                }
                 Piece::Ping | Piece::Data(_) => (FrameKind::Ping, None, ""),
             };
             let frame = self.frame(id, Direction::Egress, kind, start, end, code, reason);
