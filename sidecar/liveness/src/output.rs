@@ -74,7 +74,7 @@ words! {
     CloseKind {
         /// With a Close frame, or with nothing owed (plain TCP: FIN with everything delivered and read).
         Graceful = "graceful",
-        /// A heartbeat watchdog's kill.
+        /// A heartbeat watchdog's kill, with or without a Close frame.
         HeartbeatKill = "heartbeat_kill",
         /// Without a Close frame, and not by a heartbeat watchdog as far as is known.
         Abort = "abort",
