@@ -166,7 +166,7 @@ pub struct StormLabArguments {
     #[arg(long, value_name = "PERCENT", default_value_t = 15, value_parser = value_parser!(u8).range(0..=60))]
     pub loss: u8,
     /// Play everything so many times as fast. TCP's own timers stay what they are (retransmissions after 200 ms and more), so
-    /// more attempts fail than would, and beyond 4 an outage is too short to be told from loss. Figures are scaled back.
+    /// more attempts fail than would, and beyond 3 an outage of 10 s is too short to be told from loss. Figures are scaled back.
     #[arg(long, value_name = "K", default_value_t = 1, value_parser = value_parser!(u32).range(1..=20))]
     pub time_compression: u32,
     /// Decides which packets are lost and what is random.

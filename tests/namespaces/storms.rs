@@ -78,7 +78,7 @@ fn those_who_come_back_at_once_are_a_storm_with_the_closes_that_set_it_off() -> 
 #[test]
 fn the_experiment_tells_the_fixed_interval_from_full_jitter() -> Result<()> {
     let mut command = std::process::Command::new(tools::ackbeat()?);
-    command.args(["storm-lab", "--duration", "245s", "--every", "36s", "--time-compression", "3", "--json"]);
+    command.args(["storm-lab", "--duration", "240s", "--every", "30s", "--time-compression", "3", "--json"]);
     let mut lab = Process::spawn("storm-lab", None, command)?;
     let status = lab.wait(Duration::from_secs(240))?;
     ensure!(status.success(), "{}", lab.last_words());

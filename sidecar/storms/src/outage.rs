@@ -26,9 +26,9 @@ pub struct Outage {
 pub(crate) struct Reach {
     /// Peers whose connection is open.
     pub(crate) open: u32,
-    /// Of them, and of those that were closed since, the unreachable ones.
+    /// Of them, the unreachable ones.
     pub(crate) unreachable: u32,
-    /// How many were open lately, at most: those whom an outage has closed already count too.
+    /// How many were open lately, at most: a few that are left are not the port.
     crowd: u32,
     crowd_at: Timestamp,
     /// The last sign of life of anybody.

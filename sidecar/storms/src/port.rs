@@ -152,6 +152,9 @@ const RECENT_MAX: usize = 1_024;
 
 impl Port {
     pub(crate) fn new(local_port: u16, at: Timestamp, settings: &Settings) -> Self {
+        // Bins of all ports begin at the same moments: those at which time is passed to them.
+        let bin_ns = settings.bin_ms * 1_000_000;
+        let at = Timestamp::from_ns(at.as_ns() / bin_ns * bin_ns);
         Self {
             local_port,
             reach: Reach::default(),
@@ -207,7 +210,9 @@ impl Port {
 
     /// A connection was closed.
     pub(crate) fn closed(&mut self, at: Timestamp, connection: ConnectionId, settings: &Settings) {
-        if let Some(bin) = self.bin_at(at, settings) {
+        // The engine tells of a close once it knows whose it is, which may be a second later. A burst is counted over ten:
+        // what is late counts in the oldest bin that is not over.
+        if let Some(bin) = self.bin_at(at.max(self.begins_at), settings) {
             bin.closes = bin.closes.saturating_add(1);
         }
         if self.causes.len() == CAUSES_MAX {

@@ -149,9 +149,14 @@ impl StormWatch {
         self.look_for_outages();
     }
 
-    /// The sidecar slept until now, or came late: what happened meanwhile is unknown.
+    /// The sidecar slept until now, or came late. Where arrivals are found by a pass ([`Settings::found`]), it is not known when
+    /// those of meanwhile came. Where they are seen, each has its own date, given by the kernel: nothing is lost then, and
+    /// what was lost is told by itself.
     pub fn late(&mut self, at: Timestamp) {
         self.pass(at);
+        if !self.settings.found {
+            return;
+        }
         self.blind_until = self.blind_until.max(at.plus_ms(self.settings.bin_ms));
         self.unknown();
     }
@@ -238,6 +243,8 @@ impl StormWatch {
             port.reach.open = port.reach.open.saturating_sub(1);
             port.closed(at, connection, &self.settings);
         }
+        // Whoever was given up is expected back on another connection: its silence on this one says nothing any more.
+        self.set_unreachable(connection, false);
     }
 
     fn set_unreachable(&mut self, connection: ConnectionId, is_unreachable: bool) {

@@ -54,6 +54,23 @@ fn what_came_before_and_is_read_late_does_not_end_it() {
 }
 
 #[test]
+fn those_who_were_given_up_make_no_second_outage() {
+    let mut world = World::new();
+    let peers = ten(&mut world);
+    for peer in &peers {
+        world.turn(12_000, *peer, Verdict::Unreachable);
+    }
+    for peer in &peers {
+        world.close(14_000, *peer);
+    }
+    world.arrive(20_000, 77);
+    assert_eq!(world.outages.len(), 1);
+    // The others come back three seconds later, and nothing is heard meanwhile.
+    world.pass(22_900);
+    assert_eq!(world.port().outage, None);
+}
+
+#[test]
 fn a_rest_of_the_crowd_makes_no_outage() {
     let mut world = World::new();
     let peers = ten(&mut world);

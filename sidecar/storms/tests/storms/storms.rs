@@ -39,6 +39,41 @@ fn a_crowd_that_comes_back_after_a_burst_of_closes_is_a_storm() {
     assert_eq!(world.watch.totals().storms, 1);
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_storm_is_seen_whenever_the_first_connection_was(first_ms in 0_u64..1_000, crowd_ms in 62_000_u64..64_000) {
+        let mut world = World::new();
+        let peers: Vec<ConnectionId> =
+            (0..40).map(|peer| world.arrive(first_ms + u64::from(peer) * 500, peer)).collect();
+        for (number, peer) in (0..).zip(&peers) {
+            world.close(60_000 + number * 20, *peer);
+        }
+        for peer in 0..40 {
+            world.arrive(crowd_ms, peer);
+        }
+        world.pass(90_000);
+        prop_assert_eq!(world.ended.len(), 1);
+        prop_assert_eq!(world.ended[0].arrivals, 40);
+    }
+}
+
+#[test]
+fn closes_that_are_told_late_are_a_burst_too() {
+    let mut world = World::new();
+    let peers: Vec<ConnectionId> = (0..40).map(|peer| world.arrive(u64::from(peer) * 500, peer)).collect();
+    world.pass(62_500);
+    for peer in &peers {
+        world.close(60_000, *peer);
+    }
+    for peer in 0..40 {
+        world.arrive(63_000 + u64::from(peer) * 10, peer);
+    }
+    world.pass(90_000);
+    assert_eq!((world.began.len(), world.ended.len()), (1, 1));
+}
+
 #[test]
 fn a_crowd_without_closes_is_no_storm() {
     let mut world = World::new();
@@ -102,7 +137,7 @@ fn what_never_ends_is_the_new_baseline() {
 #[test]
 fn nothing_begins_in_what_was_lost_or_slept_through() {
     for is_late in [false, true] {
-        let mut world = World::new();
+        let mut world = World::with(Settings { found: is_late, ..Settings::default() });
         forty_are_closed(&mut world);
         for peer in 0..40 {
             world.arrive(63_000 + u64::from(peer) * 10, peer);
