@@ -13,8 +13,8 @@ use super::report::{FleetReport, OutageReport, ResonanceReport};
 use crate::recording::replay::Rerun;
 use crate::recording::{Line, Reader};
 
-/// An outage that was told belongs to the true one that it overlaps, if it begins and ends at most this much apart.
-const OUTAGE_SLACK_NS: u64 = 10_000_000_000;
+/// An outage that was told belongs to a true one if they overlap, or are at most this far from each other.
+const OUTAGE_SLACK_NS: u64 = 3_000_000_000;
 
 /// A connection as the lab knows it: a client's port, from when to when.
 struct Lived {
@@ -140,13 +140,13 @@ fn lives(events: &[CrowdEvent], ended_ns: u64) -> Vec<Lived> {
 
 fn is_of(truth: (u64, u64), outage: &Outage) -> bool {
     let ended_ns = outage.ended_at.map_or(u64::MAX, Timestamp::as_ns);
-    outage.began_at.as_ns() < truth.1
+    outage.began_at.as_ns() < truth.1.saturating_add(OUTAGE_SLACK_NS)
         && ended_ns.saturating_add(OUTAGE_SLACK_NS) > truth.0
-        && outage.began_at.as_ns().saturating_add(OUTAGE_SLACK_NS) > truth.0
 }
 
 fn outage(truth: (u64, u64), told: &[Outage]) -> OutageReport {
-    let seen = told.iter().find(|outage| is_of(truth, outage));
+    let of_truth = told.iter().filter(|outage| is_of(truth, outage));
+    let seen = of_truth.min_by_key(|outage| outage.began_at.as_ns().abs_diff(truth.0));
     OutageReport {
         seen: seen.is_some(),
         start_error_s: seen.map(|outage| seconds_between(truth.0, outage.began_at.as_ns())),
