@@ -105,7 +105,8 @@ impl Reconnects {
             .ends
             .iter_mut()
             .filter(|end| {
-                end.followed_by.is_none()
+                end.connection != connection
+                    && end.followed_by.is_none()
                     && end.local_port == ends.local_port
                     && end.peer_address == ends.peer_address
                     && end.at <= opened_at
