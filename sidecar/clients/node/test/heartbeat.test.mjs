@@ -206,14 +206,20 @@ test('it goes back to the sidecar when that answers again', async (t) => {
   const first = await connect(server.port, { mute: true });
   await first.ended;
   sidecar.answer = answers.alive;
-  const second = await connect(server.port, { mute: true });
-  await until('the recovery', () => told.recoveries.length > 0);
+  // The window may close one more of them, before the sidecar is asked whether it is back.
+  let second = await connect(server.port, { mute: true });
+  await until('the recovery, and a client', async () => {
+    if (second.readyState !== second.OPEN) second = await connect(server.port, { mute: true });
+    return told.recoveries.length > 0 && second.readyState === second.OPEN;
+  });
   const asked = sidecar.questions.length;
   await until('ten more questions', () => sidecar.questions.length >= asked + 10);
   assert.equal(second.readyState, second.OPEN);
   sidecar.answer = answers.gone;
   assert.deepEqual(await second.ended, { code: 1011, reason: 'heartbeat timeout' });
-  assert.deepEqual(told.kills.map(({ by }) => by), ['window', 'verdict']);
+  const [last, ...windows] = told.kills.map(({ by }) => by).reverse();
+  assert.equal(last, 'verdict');
+  assert.ok(windows.length > 0 && windows.every((by) => by === 'window'), windows.join());
   assert.equal(told.fallbacks.length, 1);
   assert.equal(told.recoveries.length, 1);
 });
