@@ -13,6 +13,10 @@ const PROCESSES_MAX: usize = 256;
 /// Kubernetes unless a pod asks for more.
 const TERMINATION_MAX_MS: u64 = 600_000;
 
+/// A connection that opened later than this after its process was told to stop, in milliseconds, is none that the stop ends: a
+/// process that stops accepts no more, so this one goes on, whatever it was told.
+const ACCEPTING_MS: u64 = 5_000;
+
 /// Who was told to stop, and when.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Terminations {
@@ -36,13 +40,14 @@ impl Terminations {
 
     /// Whether a close at `at` belongs to a stop. Of a process that is told by an ancestor's stop too: a shell or a
     /// supervisor that was told ends its children in its own way. Where the process is not known, only a stop of everything
-    /// says so.
-    pub(crate) fn is_stopping(&self, process: Option<&Process>, at: Timestamp) -> bool {
+    /// says so. `opened_at` is when the connection opened.
+    pub(crate) fn is_stopping(&self, process: Option<&Process>, opened_at: Timestamp, at: Timestamp) -> bool {
         let covers = |told: Timestamp| told <= at && at.ms_since(told) <= TERMINATION_MAX_MS;
         self.everything_at.is_some_and(covers)
             || process.is_some_and(|process| {
                 self.processes.iter().any(|(pid, told)| {
-                    covers(*told) && (*pid == process.pid || process.ancestors.contains(pid))
+                    let is_meant = process.exiting || opened_at <= told.plus_ms(ACCEPTING_MS);
+                    covers(*told) && is_meant && (*pid == process.pid || process.ancestors.contains(pid))
                 })
             })
     }
@@ -65,15 +70,27 @@ mod tests {
         let at = Timestamp::from_ms;
         let mut told = Terminations::default();
         told.on_told(Some(7), at(1_000));
-        assert!(told.is_stopping(Some(&process(7, &[])), at(1_000)));
-        assert!(told.is_stopping(Some(&process(9, &[8, 7, 1])), at(2_000)));
-        assert!(!told.is_stopping(Some(&process(8, &[1])), at(2_000)));
-        assert!(!told.is_stopping(Some(&process(7, &[])), at(999)), "it closed before it was told");
-        assert!(!told.is_stopping(None, at(2_000)));
-        assert!(!told.is_stopping(Some(&process(7, &[])), at(1_001 + TERMINATION_MAX_MS)));
+        assert!(told.is_stopping(Some(&process(7, &[])), Timestamp::default(), at(1_000)));
+        assert!(told.is_stopping(Some(&process(9, &[8, 7, 1])), Timestamp::default(), at(2_000)));
+        assert!(!told.is_stopping(Some(&process(8, &[1])), Timestamp::default(), at(2_000)));
+        assert!(
+            !told.is_stopping(Some(&process(7, &[])), Timestamp::default(), at(999)),
+            "it closed before it was told"
+        );
+        assert!(!told.is_stopping(None, Timestamp::default(), at(2_000)));
+        assert!(!told.is_stopping(
+            Some(&process(7, &[])),
+            Timestamp::default(),
+            at(1_001 + TERMINATION_MAX_MS)
+        ));
+        // It was told, and went on accepting.
+        assert!(!told.is_stopping(Some(&process(7, &[])), at(6_001), at(7_000)));
+        assert!(told.is_stopping(Some(&process(7, &[])), at(6_000), at(7_000)));
+        let gone = Process { exiting: true, ..process(7, &[]) };
+        assert!(told.is_stopping(Some(&gone), at(6_001), at(7_000)), "it stops after all");
         told.on_told(None, at(3_000));
-        assert!(told.is_stopping(None, at(3_000)));
-        assert!(told.is_stopping(Some(&process(8, &[])), at(4_000)));
+        assert!(told.is_stopping(None, Timestamp::default(), at(3_000)));
+        assert!(told.is_stopping(Some(&process(8, &[])), Timestamp::default(), at(4_000)));
     }
 
     #[test]
@@ -85,7 +102,7 @@ mod tests {
             told.on_told(Some(*pid), Timestamp::from_ms(u64::from(*pid)));
         }
         assert_eq!(told.processes.len(), PROCESSES_MAX);
-        assert!(told.is_stopping(Some(&process(300, &[])), Timestamp::from_ms(400)));
-        assert!(!told.is_stopping(Some(&process(1, &[])), Timestamp::from_ms(400)));
+        assert!(told.is_stopping(Some(&process(300, &[])), Timestamp::default(), Timestamp::from_ms(400)));
+        assert!(!told.is_stopping(Some(&process(1, &[])), Timestamp::default(), Timestamp::from_ms(400)));
     }
 }

@@ -48,7 +48,8 @@ impl Connection {
                     self.half = Some(Box::new(self.closing(draft, Cause::PeerFin, context)));
                 }
                 if let Some(half) = self.half.as_mut() {
-                    half.draft.is_stopping |= context.terminations.is_stopping(process.as_ref(), at);
+                    half.draft.is_stopping |=
+                        context.terminations.is_stopping(process.as_ref(), self.opened.at, at);
                 }
                 self.promote(HalfCloseEnd::InOrder, at, context, outputs);
             }
@@ -213,7 +214,8 @@ impl Connection {
         // `other` of a host's close: what would tell a polite one from a kill was not seen.
         let is_undecided =
             kind == CloseKind::Other && matches!(cause, Cause::HostFin | Cause::HostReset { .. });
-        let is_evidence_complete = !matches!(cause, Cause::Unseen(_))
+        // Whoever destroyed the socket from outside (`ss --kill`, the reaper) is not the host: what it knew is not known.
+        let is_evidence_complete = !matches!(cause, Cause::Unseen(_) | Cause::Destroyed)
             && !is_undecided
             && (draft.is_sight_complete || kind == CloseKind::HeartbeatKill);
         let watch = match (&draft.snapshot, initiator, cause) {

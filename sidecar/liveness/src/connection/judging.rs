@@ -296,7 +296,7 @@ impl Connection {
                 && (!self.opened.preexisting || self.beats.egress != Sight::Never)
         };
         let heard_at = self.evidence.heard_at().map_or(self.opened.at, |heard| heard.max(self.opened.at));
-        let is_stopping = context.terminations.is_stopping(process.as_ref(), at);
+        let is_stopping = context.terminations.is_stopping(process.as_ref(), self.opened.at, at);
         Draft {
             at,
             snapshot,

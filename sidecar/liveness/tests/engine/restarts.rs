@@ -94,6 +94,16 @@ fn host_that_was_told_to_stop_kills_nobody() {
 }
 
 #[test]
+fn host_that_was_told_to_stop_and_goes_on_kills_as_any_other() {
+    let mut world = World::new();
+    told(&mut world, Some(HOST));
+    world.run_ms(6_000);
+    world.open_websocket(ID, Peer::Reads(20_000));
+    let record = closed_by(&mut world, process(false));
+    assert_eq!((record.kind, record.assessment), (CloseKind::Abort, Some(Assessment::FalseKill)));
+}
+
+#[test]
 fn process_that_nobody_told_to_stop_exits_by_itself() {
     let mut world = websocket(Peer::Reads(20_000));
     told(&mut world, Some(HOST + 1));
