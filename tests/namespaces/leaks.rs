@@ -139,7 +139,12 @@ fn reaped(spans: &[Span], outcome: &str) -> usize {
 #[test]
 fn a_leak_is_named_before_the_quota_is_full_and_nothing_is_destroyed_unasked() -> Result<()> {
     let mut scene = Scene::start()?;
-    let sidecar = scene.sidecar("ebpf", &[])?;
+    // All that reaping needs, but for the word: with it, sockets would be destroyed.
+    let quota = format!("remote:{}=64", scene.relay.address.port());
+    let sidecar = scene.sidecar(
+        "ebpf",
+        &[("REAP_QUOTA", &quota), ("REAP_MIN_AGE_MS", "1000"), ("REAP_MIN_IDLE_MS", "1000")],
+    )?;
     let mut named_at = None;
     while scene.users(1)? {
         ensure!(scene.came <= 2 * LIMIT, "the relay has no limit");
@@ -211,7 +216,6 @@ fn a_leak_is_named_before_the_quota_is_full_and_nothing_is_destroyed_unasked() -
     ensure!(!spans.iter().any(|span| span.name == "leak_reap"), "with reaping off there is no such span");
 
     // A dry run tells, and destroys nothing.
-    let quota = format!("remote:{}=64", scene.relay.address.port());
     let dry = scene.sidecar(
         "sock-diag",
         &[

@@ -86,7 +86,10 @@ impl Reaper {
         let at = MonotonicClock.now();
         let socket = row.census_socket(at, false, None);
         let idle_ms = socket.idle_since().map(|since| at.ms_since(since));
-        if row.state != TcpState::Established || idle_ms.is_none_or(|idle_ms| idle_ms < wanted.min_idle_ms) {
+        if row.state != TcpState::Established
+            || !socket.is_empty()
+            || idle_ms.is_none_or(|idle_ms| idle_ms < wanted.min_idle_ms)
+        {
             return (ReapOutcome::Refused, idle_ms);
         }
         if mode == ReapMode::DryRun {

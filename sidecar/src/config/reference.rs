@@ -420,7 +420,7 @@ pub const SETTINGS: &[Setting] = &[
         "reap_min_idle_ms",
         ValueKind::Milliseconds,
         "300000",
-        "No connection is reaped that carried a byte either way within this. It is looked at again right before.",
+        "No connection is reaped that carried a byte either way within this, or that holds bytes. It is looked at again right before.",
     ),
     Setting {
         key: "api.listen",

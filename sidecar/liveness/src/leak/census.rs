@@ -84,6 +84,12 @@ impl CensusSocket {
         [self.last_send_at, self.last_inbound_at].into_iter().flatten().max()
     }
 
+    /// Whether nothing waits in it: nothing to be acknowledged, and nothing to be read. What the kernel does not say may wait.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.send_queue_bytes == Some(0) && self.unread_bytes == Some(0)
+    }
+
     /// Whether bytes were carried between `earlier` and this reading of the same socket.
     fn has_carried_since(&self, earlier: &Seen) -> bool {
         let counted =

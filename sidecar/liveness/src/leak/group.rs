@@ -92,8 +92,6 @@ pub(super) struct Tally {
     pub(super) oldest_orphan: Option<Timestamp>,
     /// The only owner; `Some(None)` where there are several, or one is unknown.
     owner: Option<Option<u32>>,
-    /// Sockets that are new.
-    pub(super) new: u32,
 }
 
 impl Tally {

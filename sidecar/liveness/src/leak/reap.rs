@@ -1,9 +1,10 @@
 //! Which sockets are asked to be destroyed.
 //!
 //! Only of a port whose *configured* quota is full, only with the mode on (or in a dry run), oldest first, at most
-//! [`REAPS_AT_ONCE`] with one census, and never one that carried a byte within
-//! [`reap_min_idle_ms`](LeakSettings::reap_min_idle_ms). Whoever destroys it looks at the socket once more.
+//! [`REAPS_AT_ONCE`] with one census (and of a small quota an eighth beyond what is over it, so that no pool is wiped at once), and
+//! never one that carried a byte within [`reap_min_idle_ms`](LeakSettings::reap_min_idle_ms) or that holds bytes: they would be lost. Whoever destroys it looks at the socket once more.
 
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use super::group::GroupKey;
@@ -26,7 +27,7 @@ pub(super) fn pick<'a>(
         .filter_map(|known| {
             let group = GroupKey::of(&known.socket);
             let (quota, count) = full(&group)?;
-            if known.socket.state != TcpState::Established {
+            if known.socket.state != TcpState::Established || !known.socket.is_empty() {
                 return None;
             }
             let idle_since = known.socket.idle_since().filter(|_| !known.socket.busy)?;
@@ -56,8 +57,14 @@ pub(super) fn pick<'a>(
         })
         .collect();
     candidates.sort_by_key(|(born_at, wanted, _)| (*born_at, wanted.connection));
+    let mut of_group: BTreeMap<GroupKey, u32> = BTreeMap::new();
     candidates
         .into_iter()
+        .filter(|(_, wanted, _)| {
+            let taken = of_group.entry(wanted.group).or_default();
+            *taken += 1;
+            *taken <= wanted.count.saturating_sub(wanted.quota) + (wanted.quota / 8).max(1)
+        })
         .take(REAPS_AT_ONCE)
         .map(|(_, wanted, known)| {
             known.asked_at = Some(at);

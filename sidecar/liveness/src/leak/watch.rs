@@ -250,10 +250,17 @@ impl LeakWatch {
             let tally = tallies.entry(key).or_default();
             known.add_to(tally, at, &self.settings);
         }
-        // One that lay idle at the census before, and another was dialled all the same.
+        // One that lay idle at the census before, and its process dialled another all the same. Each process has a pool of its
+        // own, so what another one dials says nothing.
+        let dialled: BTreeSet<(GroupKey, Option<u32>)> = self
+            .sockets
+            .values()
+            .filter(|known| known.first_seen_at == at && known.socket.state == TcpState::Established)
+            .map(|known| (GroupKey::of(&known.socket), known.socket.pid))
+            .collect();
         for known in self.sockets.values_mut() {
             let Some(served) = known.served else { continue };
-            let has_new = tallies.get(&GroupKey::of(&known.socket)).is_some_and(|tally| tally.new > 0);
+            let has_new = dialled.contains(&(GroupKey::of(&known.socket), known.socket.pid));
             known.is_passed_over |= has_new
                 && last_at
                     .is_some_and(|last_at| served.closed_at < last_at && known.first_seen_at <= last_at);
@@ -445,8 +452,6 @@ impl Known {
         tally.established += 1;
         if self.first_seen_at < at {
             tally.settled += 1;
-        } else {
-            tally.new += 1;
         }
         let idle_since = if socket.busy { Some(at) } else { socket.idle_since() };
         tally.add_idle(idle_since.map(|since| at.ms_since(since)));

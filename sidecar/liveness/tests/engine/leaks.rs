@@ -315,6 +315,24 @@ fn a_pool_that_uses_its_sockets_again_has_no_orphans() {
 }
 
 #[test]
+fn a_pool_that_rests_while_another_process_dials_has_no_orphans() {
+    let mut pod = Pod::new(LeakSettings::default());
+    for number in 1..=4 {
+        pod.serve_and_leave(1_000 + number);
+        pod.open(number, Role::Client);
+        pod.pass(1);
+        pod.peer_leaves(1_000 + number);
+    }
+    pod.pass(1);
+    for number in 100..120 {
+        pod.open(number, Role::Client);
+        pod.sockets.get_mut(&number).unwrap().pid = Some(8);
+        pod.pass(1);
+    }
+    assert_eq!(pod.told.iter().find(|change| change.sign == LeakSign::Orphans), None);
+}
+
+#[test]
 fn without_an_owner_a_pair_is_only_possible() {
     let mut pod = Pod::new(LeakSettings::default());
     pod.serve_and_leave(1_001);
@@ -359,6 +377,37 @@ fn only_a_full_quota_is_reaped_oldest_first_eight_at_a_time() {
     pod.reaps.clear();
     pod.pass(200);
     assert_eq!(pod.reaps, []);
+}
+
+#[test]
+fn what_holds_bytes_is_not_reaped() {
+    let mut pod = reaping(ReapMode::On);
+    for number in 1..=30 {
+        pod.sockets.get_mut(&number).unwrap().send_queue_bytes = Some(1);
+        pod.sockets.get_mut(&(number + 30)).unwrap().unread_bytes = Some(1);
+    }
+    pod.sockets.get_mut(&61).unwrap().unread_bytes = None;
+    pod.pass(180);
+    let reaped: Vec<u64> = pod.reaps.iter().map(|wanted| wanted.connection.0).collect();
+    assert!(!reaped.is_empty() && reaped.iter().all(|number| *number > 61), "{reaped:?}");
+}
+
+#[test]
+fn a_small_pool_is_not_wiped_at_once() {
+    let mut pod = Pod::new(LeakSettings {
+        reap: ReapMode::On,
+        quotas: vec!["remote:8080=4".parse().unwrap()],
+        ..LeakSettings::default()
+    });
+    for number in 1..=6 {
+        pod.open(number, Role::Client);
+    }
+    pod.pass(59);
+    assert_eq!(pod.reaps, []);
+    pod.pass(2);
+    let asked: Vec<u64> = pod.reaps.iter().map(|wanted| wanted.connection.0).collect();
+    assert_eq!(asked[..3], [1, 2, 3], "two over the quota, and one to make room");
+    assert!(pod.reaps.iter().filter(|wanted| wanted.at == pod.reaps[0].at).count() == 3);
 }
 
 #[test]
