@@ -15,8 +15,8 @@ use crate::source::Mode;
 
 /// Name of a storm's span.
 pub const STORM_NAME: &str = "reconnect.storm";
-/// Closes whose spans are remembered, so that a storm's span can link to them.
-const CLOSES_KEPT: usize = 256;
+/// Closes whose spans are remembered, over all ports, so that a storm's span can link to those before it when it is over.
+const CLOSES_KEPT: usize = 4_096;
 
 /// The spans of the latest closes.
 #[derive(Debug, Default)]

@@ -39,6 +39,7 @@ pub struct Totals {
 #[derive(Clone, Copy, Debug)]
 struct Peer {
     local_port: u16,
+    opened_at: Timestamp,
     is_open: bool,
     is_unreachable: bool,
 }
@@ -224,7 +225,8 @@ impl StormWatch {
         let settings = &self.settings;
         let port = self.ports.entry(local_port).or_insert_with(|| Port::new(local_port, at, settings));
         port.reach.opened();
-        self.peers.insert(connection, Peer { local_port, is_open: true, is_unreachable: false });
+        self.peers
+            .insert(connection, Peer { local_port, opened_at: at, is_open: true, is_unreachable: false });
         true
     }
 
@@ -241,7 +243,10 @@ impl StormWatch {
         peer.is_open = false;
         if let Some(port) = self.ports.get_mut(&peer.local_port) {
             port.reach.open = port.reach.open.saturating_sub(1);
-            port.closed(at, connection, &self.settings);
+            // Short lives end as often as they begin: where more come, more go, and nobody comes back.
+            if at.ms_since(peer.opened_at) >= self.settings.burst_ms {
+                port.closed(at, connection, &self.settings);
+            }
         }
         // Whoever was given up is expected back on another connection: its silence on this one says nothing any more.
         self.set_unreachable(connection, false);

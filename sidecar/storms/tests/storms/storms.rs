@@ -75,6 +75,25 @@ fn closes_that_are_told_late_are_a_burst_too() {
 }
 
 #[test]
+fn more_and_more_short_connections_are_no_storm() {
+    for (life_ms, gap_ms) in [(500, 37), (5_000, 66)] {
+        let mut world = World::new();
+        let arrivals =
+            (0..40).map(|number| number * 1_000).chain((0..800).map(|number| 40_000 + number * gap_ms));
+        let mut closes: Vec<(u64, ConnectionId)> = Vec::new();
+        for at_ms in arrivals {
+            while let Some(place) = closes.iter().position(|(close_ms, _)| *close_ms <= at_ms) {
+                let (close_ms, connection) = closes.remove(place);
+                world.close(close_ms, connection);
+            }
+            let connection = world.arrive(at_ms, 1);
+            closes.push((at_ms + life_ms, connection));
+        }
+        assert_eq!(world.began, [], "lives of {life_ms} ms");
+    }
+}
+
+#[test]
 fn a_crowd_without_closes_is_no_storm() {
     let mut world = World::new();
     for peer in 0..200 {
