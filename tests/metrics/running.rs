@@ -47,7 +47,7 @@ const STORY: &[End] = &[
 pub(super) const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 51, 100, 77));
 /// As must their ports.
 pub(super) const PEER_PORT: u16 = 47_110;
-const LOCAL_PORT: u16 = 48_080;
+pub(super) const LOCAL_PORT: u16 = 48_080;
 
 /// Tells the story at once.
 struct Story {

@@ -139,12 +139,7 @@ fn reaped(spans: &[Span], outcome: &str) -> usize {
 #[test]
 fn a_leak_is_named_before_the_quota_is_full_and_nothing_is_destroyed_unasked() -> Result<()> {
     let mut scene = Scene::start()?;
-    // All that reaping needs, but for the word: with it, sockets would be destroyed.
-    let quota = format!("remote:{}=64", scene.relay.address.port());
-    let sidecar = scene.sidecar(
-        "ebpf",
-        &[("REAP_QUOTA", &quota), ("REAP_MIN_AGE_MS", "1000"), ("REAP_MIN_IDLE_MS", "1000")],
-    )?;
+    let sidecar = scene.sidecar("ebpf", &[])?;
     let mut named_at = None;
     while scene.users(1)? {
         ensure!(scene.came <= 2 * LIMIT, "the relay has no limit");
@@ -189,7 +184,13 @@ fn a_leak_is_named_before_the_quota_is_full_and_nothing_is_destroyed_unasked() -
         "{leaks:#?}"
     );
 
-    // Off: the quota is full, everything is idle, and nothing is destroyed, whoever asks.
+    sidecar.stop()?;
+
+    // All that reaping needs but for the word: the quota is full, everything is idle, and nothing is destroyed, whoever asks.
+    let quota = format!("remote:{}=64", scene.relay.address.port());
+    let ripe = [("REAP_QUOTA", quota.as_str()), ("REAP_MIN_AGE_MS", "1000"), ("REAP_MIN_IDLE_MS", "1000")];
+    let sidecar = scene.sidecar("ebpf", &ripe)?;
+    let api = ApiClient::of(&scene.network.host)?;
     let (status, body) = api.post("/v1/reap", r#"{"mode":"on"}"#)?;
     ensure!(status == 409, "{status}: {body}");
     let censuses = |sidecar: &Sidecar| -> Result<String> {
@@ -205,7 +206,7 @@ fn a_leak_is_named_before_the_quota_is_full_and_nothing_is_destroyed_unasked() -
     let before = censuses(&sidecar)?;
     wait_until("some more censuses", DEADLINE, || {
         let digits = |line: &str| line.rsplit(' ').next().and_then(|count| count.parse::<u64>().ok());
-        Ok(digits(&censuses(&sidecar)?) > digits(&before).map(|count| count + 8))
+        Ok(digits(&censuses(&sidecar)?) > digits(&before).map(|count| count + 16))
     })?;
     ensure!(
         scene.upstream("established")? == 64 && scene.relay.counts.reset() == 0,
@@ -216,15 +217,8 @@ fn a_leak_is_named_before_the_quota_is_full_and_nothing_is_destroyed_unasked() -
     ensure!(!spans.iter().any(|span| span.name == "leak_reap"), "with reaping off there is no such span");
 
     // A dry run tells, and destroys nothing.
-    let dry = scene.sidecar(
-        "sock-diag",
-        &[
-            ("REAP", "dry-run"),
-            ("REAP_QUOTA", &quota),
-            ("REAP_MIN_AGE_MS", "1000"),
-            ("REAP_MIN_IDLE_MS", "1000"),
-        ],
-    )?;
+    let [quota, age, idle] = ripe;
+    let dry = scene.sidecar("sock-diag", &[("REAP", "dry-run"), quota, age, idle])?;
     dry.wait_for("two rounds of a dry run", DEADLINE, |spans| {
         (reaped(spans, "dry_run") >= 16).then_some(())
     })?;
