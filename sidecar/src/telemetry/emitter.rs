@@ -16,7 +16,7 @@ use super::end_spans::EndSpans;
 use super::leaks;
 use super::pipeline::{SpanCounts, SpanTotals};
 use super::spans;
-use super::storms::{self, RecentCloses};
+use super::storms;
 use super::wall_clock::WallClock;
 use crate::api::events::Publisher;
 use crate::census::control::{ReapControl, ReapOutcome};
@@ -40,7 +40,6 @@ pub struct Telemetry {
     /// Who destroys sockets, and who counts those for which there was no room.
     reaper: Option<(SyncSender<ReapWanted>, Arc<ReapControl>)>,
     /// What a storm's span may link to.
-    recent_closes: RecentCloses,
     ends: EndSpans,
 }
 
@@ -63,7 +62,6 @@ impl Telemetry {
             metrics: None,
             suspected: BTreeMap::new(),
             reaper: None,
-            recent_closes: RecentCloses::default(),
             ends: EndSpans::default(),
         }
     }
@@ -142,7 +140,6 @@ impl Telemetry {
         let follows = self.ends.take_followed_by(record.connection);
         let emitted = spans::emit(&self.tracer, record, self.mode, &WallClock::now(), follows.as_ref());
         let context = emitted.host_close.as_ref().unwrap_or(&emitted.root);
-        self.recent_closes.note(record.connection, context);
         self.ends.note(record, context);
         if let Some(publisher) = &mut self.publisher {
             publisher.closed(record, context);
@@ -295,7 +292,7 @@ impl Sink for Telemetry {
     fn stormed(&mut self, event: &StormEvent) {
         let span = match event {
             StormEvent::Ended(storm) => {
-                Some(storms::emit(&self.tracer, storm, &self.recent_closes, self.mode, &WallClock::now()))
+                Some(storms::emit(&self.tracer, storm, &self.ends, self.mode, &WallClock::now()))
             }
             _ => None,
         };

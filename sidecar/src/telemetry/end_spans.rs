@@ -1,11 +1,12 @@
-//! Which span tells of an end, so that the return of its peer can link to it.
+//! Which span tells of an end, so that the return of its peer and the storm that it set off can link to it.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use ackbeat_liveness::{CloseRecord, ConnectionId, RECONNECT_WITHIN_MS, Reconnect, Timestamp};
-use opentelemetry::trace::SpanContext;
+use ackbeat_liveness::{CloseRecord, ConnectionId, Reconnect};
+use opentelemetry::trace::{Link, SpanContext};
 
-/// Ends that are remembered: as many as the engine remembers. Of more the oldest is forgotten, and its return has no link.
+/// Ends that are remembered, over all ports: as many as the engine remembers. Of more the oldest is forgotten, and nothing links
+/// to it.
 const ENDS_MAX: usize = 4_096;
 /// Returns that are remembered until they end themselves: as many as the engine has connections.
 const RETURNS_MAX: usize = ackbeat_liveness::CONNECTION_LIMIT_DEFAULT;
@@ -13,7 +14,7 @@ const RETURNS_MAX: usize = ackbeat_liveness::CONNECTION_LIMIT_DEFAULT;
 /// The spans of the latest ends, and the returns whose own span is still to come.
 #[derive(Debug, Default)]
 pub(super) struct EndSpans {
-    ends: VecDeque<(ConnectionId, Timestamp, SpanContext)>,
+    ends: VecDeque<(ConnectionId, SpanContext)>,
     returns: BTreeMap<ConnectionId, SpanContext>,
 }
 
@@ -23,18 +24,25 @@ impl EndSpans {
         if record.still_open {
             return;
         }
-        // A return is told of right after the record if it was there first, and within the engine's time if not.
-        let is_old = |at: Timestamp| record.ended_at.ms_since(at) > RECONNECT_WITHIN_MS;
-        while self.ends.len() >= ENDS_MAX || self.ends.front().is_some_and(|(_, at, _)| is_old(*at)) {
+        if self.ends.len() == ENDS_MAX {
             self.ends.pop_front();
         }
-        self.ends.push_back((record.connection, record.ended_at, span.clone()));
+        self.ends.push_back((record.connection, span.clone()));
+    }
+
+    /// Links to the spans of the ends of those of `connections` that are remembered.
+    pub(super) fn links(&self, connections: &[ConnectionId]) -> Vec<Link> {
+        self.ends
+            .iter()
+            .filter(|(connection, _)| connections.contains(connection))
+            .map(|(_, span)| Link::with_context(span.clone()))
+            .collect()
     }
 
     /// A connection is the return of a peer.
     pub(super) fn follow(&mut self, reconnect: &Reconnect) {
-        let span = self.ends.iter().rev().find(|(connection, ..)| *connection == reconnect.follows);
-        if let Some((.., span)) = span
+        let span = self.ends.iter().rev().find(|(connection, _)| *connection == reconnect.follows);
+        if let Some((_, span)) = span
             && self.returns.len() < RETURNS_MAX
         {
             self.returns.insert(reconnect.connection, span.clone());

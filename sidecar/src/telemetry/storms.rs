@@ -1,51 +1,23 @@
 //! From a [`Storm`] to its span, and from storms and outages to log lines.
 
-use std::collections::VecDeque;
-
-use ackbeat_liveness::ConnectionId;
 use ackbeat_storms::{Storm, StormEvent};
 use opentelemetry::Context;
-use opentelemetry::trace::{Link, Span as _, SpanBuilder, SpanContext, SpanKind, Tracer};
+use opentelemetry::trace::{Span as _, SpanBuilder, SpanContext, SpanKind, Tracer};
 use opentelemetry_semantic_conventions::attribute as semconv;
 use tracing::{info, warn};
 
 use super::attributes::{self, Attributes};
+use super::end_spans::EndSpans;
 use super::wall_clock::WallClock;
 use crate::source::Mode;
 
 /// Name of a storm's span.
 pub const STORM_NAME: &str = "reconnect.storm";
-/// Closes whose spans are remembered, over all ports, so that a storm's span can link to those before it when it is over.
-const CLOSES_KEPT: usize = 4_096;
-
-/// The spans of the latest closes.
-#[derive(Debug, Default)]
-pub(super) struct RecentCloses(VecDeque<(ConnectionId, SpanContext)>);
-
-impl RecentCloses {
-    /// The close of this connection was told in `context`.
-    pub(super) fn note(&mut self, connection: ConnectionId, context: &SpanContext) {
-        if self.0.len() == CLOSES_KEPT {
-            self.0.pop_front();
-        }
-        self.0.push_back((connection, context.clone()));
-    }
-
-    /// Links to the spans of those of `connections` that are remembered.
-    fn links(&self, connections: &[ConnectionId]) -> Vec<Link> {
-        self.0
-            .iter()
-            .filter(|(connection, _)| connections.contains(connection))
-            .map(|(_, context)| Link::with_context(context.clone()))
-            .collect()
-    }
-}
-
 /// Hands the span of a storm to `tracer`, in a trace of its own. It never blocks.
 pub(super) fn emit<T: Tracer>(
     tracer: &T,
     storm: &Storm,
-    closes: &RecentCloses,
+    ends: &EndSpans,
     mode: Mode,
     clock: &WallClock,
 ) -> SpanContext
@@ -68,7 +40,7 @@ where
         .with_kind(SpanKind::Internal)
         .with_start_time(clock.time_of(storm.began_at))
         .with_attributes(of_storm.0)
-        .with_links(closes.links(&storm.set_off_by))
+        .with_links(ends.links(&storm.set_off_by))
         .start_with_context(tracer, &Context::new());
     span.end_with_timestamp(clock.time_of(storm.ended_at));
     span.span_context().clone()
