@@ -182,15 +182,17 @@ impl Engine {
     /// Puts another policy in force. What it changes for the connections that are there comes out of [`Engine::poll`].
     pub fn set_policy(&mut self, policy: Policy) {
         self.policy = policy;
-        let ids: alloc::vec::Vec<ConnectionId> = self.connections.keys().copied().collect();
-        for id in ids {
-            self.update(id, |_, _, _| {});
-        }
+        self.judge_anew();
     }
 
     /// Tells what no socket shows. What it changes for the connections that are there comes out of [`Engine::poll`].
     pub fn set_deployment(&mut self, deployment: Deployment) {
         self.deployment = deployment;
+        self.judge_anew();
+    }
+
+    /// What every connection's decisions depend on has changed.
+    fn judge_anew(&mut self) {
         let ids: alloc::vec::Vec<ConnectionId> = self.connections.keys().copied().collect();
         for id in ids {
             self.update(id, |_, _, _| {});
@@ -309,15 +311,19 @@ impl Engine {
     #[must_use]
     pub fn assess(&self, connection: ConnectionId, now: Timestamp) -> Option<Assessed> {
         let connection = self.connections.get(&connection)?;
-        let context = Context {
+        Some(connection.assessed(now, &self.context_of(connection)))
+    }
+
+    /// What a connection's decisions depend on beside itself.
+    fn context_of(&self, connection: &Connection) -> Context<'_> {
+        Context {
             policy: &self.policy,
             schedule: self.schedules.get(&connection.schedule_key()),
             window_opened_at: self.window_opened_at,
             now: self.now,
             deployment: &self.deployment,
             terminations: &self.terminations,
-        };
-        Some(connection.assessed(now, &context))
+        }
     }
 
     /// The tracked connections, in the order of their cookies.
@@ -531,16 +537,10 @@ impl Engine {
     /// The path of a new connection is known: it may be the return of a peer.
     fn look_for_end_before(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.get(&id) else { return };
-        let context = Context {
-            policy: &self.policy,
-            schedule: None,
-            window_opened_at: self.window_opened_at,
-            now: self.now,
-            deployment: &self.deployment,
-            terminations: &self.terminations,
-        };
         // Found in its middle, its beginning is not known; behind a proxy every peer has the same address.
-        if connection.opened.preexisting || connection.scope(&context) == EvidenceScope::NextHop {
+        if connection.opened.preexisting
+            || connection.scope(&self.context_of(connection)) == EvidenceScope::NextHop
+        {
             return;
         }
         let opened = &connection.opened;
