@@ -5,14 +5,13 @@ use std::net::Shutdown;
 use std::process::Command;
 
 use ackbeat_tests::expectations::Expectations;
-use ackbeat_tests::network::IpVersion;
-use ackbeat_tests::process::Process;
-use ackbeat_tests::sockets::{self, SOCKET_DEADLINE};
+use ackbeat_tests::network::{IpVersion, Network};
+use ackbeat_tests::sockets;
 use ackbeat_tests::spans::Span;
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
 
-use super::scene::{Pair, SPAN_DEADLINE, Scene};
+use super::scene::{Ended, Pair, Scene, end_by_signal};
 
 const TIMES: usize = 20;
 
@@ -226,36 +225,11 @@ fn a_timeout_of_the_kernel() -> Result<()> {
 
 #[test]
 fn a_process_that_is_killed() -> Result<()> {
-    let scene = Scene::new(IpVersion::V4)?;
-    // Another process holds the host's sockets; it listens on a port of its own, with a sidecar of its own.
-    let address = scene.network.host_address(IpVersion::V4);
+    let network = Network::create()?;
     let mut command = Command::new(env!("CARGO_BIN_EXE_holder"));
-    command.arg(address.to_string());
-    let mut holder = Process::spawn("holder", Some(&scene.network.host), command)?;
-    let port: u16 =
-        holder.stdout.wait_for("the holder's port", SOCKET_DEADLINE, |lines| lines.first()?.parse().ok())?;
-    let sidecar = ackbeat_tests::sidecar::Sidecar::start(&scene.network.host, &super::scene::watching(port))?;
-    let connect = || scene.network.client.run(|| sockets::connect((address, port).into()));
-    let mut clients = (0..TIMES).map(|_| connect()?).collect::<Result<Vec<_>>>()?;
-    holder
-        .stdout
-        .wait_for("the holder's connections", SOCKET_DEADLINE, |lines| (lines.len() > TIMES).then_some(()))?;
-    let pid = i64::from(holder.pid());
-    holder.signal(Signal::SIGKILL)?;
-    for client in &mut clients {
-        sockets::read_to_end(client)?;
-    }
-    let ports = clients
-        .iter()
-        .map(|client| Ok(client.local_addr()?.port()))
-        .collect::<std::io::Result<Vec<u16>>>()?;
-    drop(clients);
-    let ends = sidecar.wait_for("the spans of twenty host closes", SPAN_DEADLINE, |all| {
-        ports
-            .iter()
-            .map(|port| ackbeat_tests::spans::host_close(all, *port).cloned())
-            .collect::<Option<Vec<Span>>>()
-    })?;
+    command.arg(network.host_address(IpVersion::V4).to_string());
+    let Ended { pid, closes: ends, sidecar } = end_by_signal(&network, command, TIMES, Signal::SIGKILL)?;
+    let pid = i64::from(pid);
     all_are(&ends, |span| {
         span.text("ackbeat.close.initiator", &["host"])
             .text("ackbeat.close.kind", &["process_exit"])

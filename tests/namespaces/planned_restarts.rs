@@ -1,6 +1,5 @@
 //! Planned restarts against kills and crashes, and what a kill costs the peer that comes back.
 
-use std::net::IpAddr;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -9,15 +8,13 @@ use ackbeat_tests::expectations::Expectations;
 use ackbeat_tests::metrics_page::MetricsPage;
 use ackbeat_tests::mux::{Ask, Host, HostOptions};
 use ackbeat_tests::network::{IpVersion, Network};
-use ackbeat_tests::process::Process;
 use ackbeat_tests::sidecar::{Sidecar, SidecarOptions};
-use ackbeat_tests::sockets::{self, SOCKET_DEADLINE};
 use ackbeat_tests::spans::Span;
 use ackbeat_tests::{node, story};
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
 
-use super::scene::{SPAN_DEADLINE, watching};
+use super::scene::{Ended, SPAN_DEADLINE, end_by_signal, watching};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -69,7 +66,7 @@ const METRICS: &str = "127.0.0.1:9464";
 /// A process that holds connections and ends by a signal that it does not handle: what the sidecar says of each.
 fn ends_by(signal: Signal, wrapped: bool) -> Result<(Vec<Span>, MetricsPage)> {
     let network = Network::create()?;
-    let address: IpAddr = network.host_address(IpVersion::V4);
+    let address = network.host_address(IpVersion::V4);
     let program = env!("CARGO_BIN_EXE_holder");
     let mut command = Command::new(if wrapped { "sh" } else { program });
     if wrapped {
@@ -78,33 +75,10 @@ fn ends_by(signal: Signal, wrapped: bool) -> Result<(Vec<Span>, MetricsPage)> {
         command.args(["-c", script, "sh", program]);
     }
     command.arg(address.to_string());
-    let mut holder = Process::spawn("holder", Some(&network.host), command)?;
-    let port: u16 =
-        holder.stdout.wait_for("the holder's port", SOCKET_DEADLINE, |lines| lines.first()?.parse().ok())?;
-    let sidecar = Sidecar::start(&network.host, &watching(port))?;
-    let connect = || network.client.run(|| sockets::connect((address, port).into()));
-    let mut clients = (0..TIMES).map(|_| connect()?).collect::<Result<Vec<_>>>()?;
-    holder
-        .stdout
-        .wait_for("the holder's connections", SOCKET_DEADLINE, |lines| (lines.len() > TIMES).then_some(()))?;
-    holder.signal(signal)?;
-    for client in &mut clients {
-        sockets::read_to_end(client)?;
-    }
-    let ports = clients
-        .iter()
-        .map(|client| Ok(client.local_addr()?.port()))
-        .collect::<std::io::Result<Vec<u16>>>()?;
-    drop(clients);
-    let spans = sidecar.wait_for("the spans of the host's closes", SPAN_DEADLINE, |all| {
-        ports
-            .iter()
-            .map(|port| ackbeat_tests::spans::host_close(all, *port).cloned())
-            .collect::<Option<Vec<Span>>>()
-    })?;
+    let Ended { closes, sidecar, .. } = end_by_signal(&network, command, TIMES, signal)?;
     let page = MetricsPage::read(&network.host, METRICS.parse()?)?;
     sidecar.stop()?;
-    Ok((spans, page))
+    Ok((closes, page))
 }
 
 /// Closes by the host of this kind; a series that has no event is not there.

@@ -8,7 +8,7 @@ import sys
 
 from aiohttp import WSMsgType, web
 
-from events import PATH, Connection, say
+from events import PATH, Connection, Sending, say
 
 
 def handler(heartbeat_s):
@@ -20,14 +20,7 @@ def handler(heartbeat_s):
         socket = web.WebSocketResponse(heartbeat=heartbeat_s, autoping=False, compress=False)
         await socket.prepare(request)
         connection = Connection(request.transport.get_extra_info("peername")[1], request.transport)
-        sending = set()
-
-        def sent(task):
-            sending.discard(task)
-            # Asked for, because asyncio complains of errors that nobody looked at: a client that is gone is no news.
-            if not task.cancelled():
-                task.exception()
-
+        sending = Sending()
         try:
             while True:
                 message = await socket.receive()
@@ -37,10 +30,7 @@ def handler(heartbeat_s):
                     await socket.pong(message.data)
                 elif message.type is WSMsgType.TEXT:
                     for data in connection.answer(message.data):
-                        # All at once, as a host with a single write chain has it: nothing waits for the peer.
-                        task = asyncio.create_task(socket.send_bytes(data))
-                        sending.add(task)
-                        task.add_done_callback(sent)
+                        sending.start(socket.send_bytes(data))
                 elif message.type is WSMsgType.ERROR and isinstance(message.data, asyncio.TimeoutError):
                     connection.killed()
                     break

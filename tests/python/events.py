@@ -1,5 +1,6 @@
 """What all hosts here share: events as lines of JSON like those of the host in src/mux, and the burst that they send."""
 
+import asyncio
 import functools
 import json
 import time
@@ -72,6 +73,26 @@ class Connection:
         if sizes:
             say(self.peer_port, "queued", bytes=sum(sizes))
         return [payload(size) for size in sizes]
+
+
+class Sending:
+    """Messages on their way, all at once, as a host with a single write chain has it: nothing waits for the peer."""
+
+    def __init__(self):
+        self.tasks = set()
+
+    def start(self, coroutine):
+        """Sends one."""
+        task = asyncio.create_task(coroutine)
+        self.tasks.add(task)
+        task.add_done_callback(self.sent)
+
+    def sent(self, task):
+        """One has left, or its client has."""
+        self.tasks.discard(task)
+        # Asked for, because asyncio complains of errors that nobody looked at: a client that is gone is no news.
+        if not task.cancelled():
+            task.exception()
 
 
 for size in SIZES:

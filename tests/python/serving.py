@@ -1,10 +1,8 @@
 """How the hosts on the package websockets serve their clients, whatever heartbeat they have."""
 
-import asyncio
-
 from websockets.exceptions import ConnectionClosed
 
-from events import Connection
+from events import Connection, Sending
 
 # By the library's id of the connection.
 CONNECTIONS = {}
@@ -14,22 +12,12 @@ async def handler(socket):
     """Serves one client."""
     connection = Connection(socket.remote_address[1], socket.transport)
     CONNECTIONS[socket.id] = connection
-    sending = set()
-
-    def sent(task):
-        sending.discard(task)
-        # Asked for, because asyncio complains of errors that nobody looked at: a client that is gone is no news.
-        if not task.cancelled():
-            task.exception()
-
+    sending = Sending()
     try:
         async for message in socket:
             if isinstance(message, str):
                 for data in connection.answer(message):
-                    # All at once, as a host with a single write chain has it: nothing waits for the peer.
-                    task = asyncio.create_task(socket.send(data))
-                    sending.add(task)
-                    task.add_done_callback(sent)
+                    sending.start(socket.send(data))
     except ConnectionClosed:
         pass
     finally:
