@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use self::clock::PageClock;
 use self::server::Server;
 use crate::journal::Journal;
-use crate::mux::{Ask, Host, HostAction, MUX_PATH};
+use crate::mux::{Ask, Host, HostAction, HostEvent, MUX_PATH};
 use crate::namespace::Namespace;
 use crate::process::Process;
 
@@ -194,10 +194,8 @@ fn program(profile: &std::path::Path, url: &str) -> Program {
     program
 }
 
-fn opened_ports(host: &Host) -> Vec<u16> {
-    host.events.read(|events| {
-        events.iter().filter(|event| event.what == HostAction::Opened).map(|event| event.peer_port).collect()
-    })
+fn opened_ports(events: &[HostEvent]) -> impl Iterator<Item = u16> {
+    events.iter().filter(|event| event.what == HostAction::Opened).map(|event| event.peer_port)
 }
 
 impl Browser {
@@ -224,12 +222,15 @@ impl Browser {
         let mut browser = Self { port: 0, process, profile, commands, _server: server, events };
         let runs = browser.wait_for("page", START_DEADLINE, |seen| *seen == Seen::Clock);
         runs.with_context(|| browser.process.last_words())?;
-        let before = opened_ports(host);
+        let before: Vec<u16> = host.events.read(|events| opened_ports(events).collect());
         browser.command(Command::Connect { url: format!("ws://{}{MUX_PATH}", host.address()) });
         let opened = browser.wait_for("WebSocket", OPEN_DEADLINE, |seen| *seen == Seen::Opened);
         opened.with_context(|| browser.process.last_words())?;
-        let port = opened_ports(host).into_iter().find(|port| !before.contains(port));
-        browser.port = port.context("the host did not see the browser's connection")?;
+        // The page may learn that it is open before the host has written it down.
+        browser.port =
+            host.events.wait_for("the browser's connection at the host", OPEN_DEADLINE, |events| {
+                opened_ports(events).find(|port| !before.contains(port))
+            })?;
         Ok(browser)
     }
 
