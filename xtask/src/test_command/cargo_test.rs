@@ -13,6 +13,24 @@ use crate::{console, process};
 /// # Errors
 /// Cargo could not be started, or its output could not be read.
 pub(crate) fn run(command: &mut Command, label: &str, report: &mut RankReport) -> Result<()> {
+    let ran = watch(command, label, console::result)?;
+    ran.summary.add_to(report, label, ran.ended_well);
+    Ok(())
+}
+
+/// How one `cargo test` command ended.
+pub(crate) struct Ran {
+    /// What its lines said.
+    pub(crate) summary: Summary,
+    /// Whether it ended with code 0.
+    pub(crate) ended_well: bool,
+}
+
+/// Runs one `cargo test` command and hands each line of its output to `show`.
+///
+/// # Errors
+/// Cargo could not be started, or its output could not be read.
+pub(crate) fn watch(command: &mut Command, label: &str, mut show: impl FnMut(&str)) -> Result<Ran> {
     console::progress(&process::command_line(command));
     let mut child = command
         .stdin(Stdio::null())
@@ -24,17 +42,16 @@ pub(crate) fn run(command: &mut Command, label: &str, report: &mut RankReport) -
     for line in BufReader::new(output).split(b'\n') {
         let line = line.with_context(|| format!("{label}: reading the output"))?;
         let line = String::from_utf8_lossy(&line);
-        console::result(&line);
+        show(&line);
         summary.read(&line);
     }
     let status = child.wait().with_context(|| format!("{label}: waiting for the end"))?;
-    summary.add_to(report, label, status.success());
-    Ok(())
+    Ok(Ran { summary, ended_well: status.success() })
 }
 
 /// What libtest's lines say, over all test programs of one command.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Summary {
+pub(crate) struct Summary {
     passed: usize,
     failed: usize,
     failed_names: Vec<String>,
@@ -58,7 +75,23 @@ impl Summary {
         }
     }
 
-    fn add_to(&self, report: &mut RankReport, label: &str, ended_well: bool) {
+    /// Takes out the names of failed tests, so that somebody else may report them. Of a test program that crashed there is
+    /// nothing to take: what it did not come to would be forgotten.
+    pub(crate) fn take_failed_names(&mut self) -> Vec<String> {
+        if self.failed == 0 {
+            return Vec::new();
+        }
+        self.failed -= self.failed_names.len().min(self.failed);
+        std::mem::take(&mut self.failed_names)
+    }
+
+    /// Whether a test ran and all of them passed.
+    pub(crate) fn has_only_passed(&self) -> bool {
+        self.passed > 0 && self.failed == 0 && self.failed_names.is_empty()
+    }
+
+    /// Adds the counts and the names to the report.
+    pub(crate) fn add_to(&self, report: &mut RankReport, label: &str, ended_well: bool) {
         report.passed(self.passed);
         for name in &self.failed_names {
             report.failed(format!("{label}: {name}"));

@@ -14,6 +14,7 @@ use crate::workspace::Workspace;
 
 mod bpf_ways;
 mod cargo_test;
+mod lanes;
 mod ranks;
 mod report;
 pub(crate) mod tools;
@@ -30,6 +31,9 @@ pub(crate) struct TestOptions {
     /// A rank that could not run is a failure. Set by `CI=true` too.
     #[arg(long)]
     require_all: bool,
+    /// Test targets of the rank `namespaces` at once.
+    #[arg(long, value_name = "NUMBER", default_value_t = 2)]
+    lanes: usize,
     #[command(flatten)]
     compiler: CompilerOptions,
 }
@@ -49,7 +53,7 @@ pub(crate) fn execute(workspace: &Workspace, options: &TestOptions) -> Result<Ex
         console::progress(&format!("rank {rank}"));
         let started = Instant::now();
         let mut of_rank = RankReport::new(rank.name());
-        if let Err(error) = ranks::run(rank, workspace, &options.compiler, &installer, &mut of_rank) {
+        if let Err(error) = ranks::run(rank, workspace, options, &installer, &mut of_rank) {
             of_rank.could_not_run(format!("{error:#}"));
         }
         of_rank.took(started.elapsed());

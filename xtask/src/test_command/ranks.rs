@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
 
 use super::report::RankReport;
-use super::{bpf_ways, cargo_test, tools};
+use super::{TestOptions, bpf_ways, cargo_test, lanes, tools};
 use crate::build_command::{self, CompilerOptions, OBJECT_VARIABLE};
 use crate::packages::Installer;
 use crate::workspace::{Package, Workspace};
@@ -122,14 +122,15 @@ fn check_ranks(ranks: &[(&str, Vec<&str>)], targets: &[&str]) -> Result<()> {
 pub(crate) fn run(
     rank: Rank,
     workspace: &Workspace,
-    options: &CompilerOptions,
+    options: &TestOptions,
     installer: &Installer,
     report: &mut RankReport,
 ) -> Result<()> {
+    let compiler = &options.compiler;
     match rank {
-        Rank::Pure => pure(workspace, options, installer, report),
-        Rank::InProcess => in_process(workspace, options, installer, report),
-        Rank::Toolchains => bpf_ways::run(workspace, options, installer, report),
+        Rank::Pure => pure(workspace, compiler, installer, report),
+        Rank::InProcess => in_process(workspace, compiler, installer, report),
+        Rank::Toolchains => bpf_ways::run(workspace, compiler, installer, report),
         Rank::Namespaces => namespaces(workspace, options, installer, report),
     }
 }
@@ -255,7 +256,7 @@ fn tools_of(target: &str, workspace: &Workspace, installer: &Installer) -> Resul
 
 fn namespaces(
     workspace: &Workspace,
-    options: &CompilerOptions,
+    options: &TestOptions,
     installer: &Installer,
     report: &mut RankReport,
 ) -> Result<()> {
@@ -268,7 +269,7 @@ fn namespaces(
     installer.program("tmux", "tmux", "is the terminal in which the live view is tried")?;
     tools::node(workspace, installer)?;
     tools::python(workspace, installer)?;
-    let object = build_command::ebpf_object(workspace, options, installer)?;
+    let object = build_command::ebpf_object(workspace, &options.compiler, installer)?;
     build_command::sidecar(workspace, &object, false)?;
     let tests = workspace.package(TESTS_PACKAGE)?;
     let needs = [
@@ -276,20 +277,32 @@ fn namespaces(
         (DASHBOARDS_TARGET, tools::prometheus(installer)),
         (OTLP_TARGET, tools::otelite(workspace, installer)),
     ];
-    for target in targets_of(tests, Rank::Namespaces) {
-        if let Some((_, Err(error))) = needs.iter().find(|(name, _)| *name == target) {
+    let mut targets = targets_of(tests, Rank::Namespaces);
+    targets.retain(|target| match needs.iter().find(|(name, _)| name == target) {
+        Some((_, Err(error))) => {
             report.could_not_run(format!("{target}: {error:#}"));
-            continue;
+            false
         }
+        _ => true,
+    });
+    let command_of = |target: &str| {
         let mut command = cargo_test(workspace, TESTS_PACKAGE);
         command
             .args(["--all-features", "--test", target, "--", "--test-threads=1"])
             .env(OBJECT_VARIABLE, &object)
             .env("ACKBEAT_BIN", workspace.program("ackbeat", false))
             .env("ACKBEAT_TEST_TOOLS", workspace.test_tools_folder());
-        cargo_test::run(&mut command, target, report)?;
+        command
+    };
+    // Compiled before, so that no lane waits for the other's compiler with its test half done.
+    let mut build = cargo_test(workspace, TESTS_PACKAGE);
+    build.args(["--all-features", "--no-run"]).env(OBJECT_VARIABLE, &object);
+    for target in &targets {
+        build.args(["--test", target]);
     }
-    Ok(())
+    console::progress(&process::command_line(&build));
+    process::run(&mut build, "compiling the tests of the rank `namespaces`")?;
+    lanes::run(&targets, options.lanes, command_of, report)
 }
 
 fn targets_of(package: &Package, rank: Rank) -> Vec<&str> {

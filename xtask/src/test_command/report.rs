@@ -8,13 +8,21 @@ pub(crate) struct RankReport {
     passed: usize,
     failures: Vec<String>,
     not_run: Vec<String>,
+    unsteady: Vec<String>,
     time: Duration,
 }
 
 impl RankReport {
     /// Nothing happened yet.
     pub(crate) fn new(rank: &'static str) -> Self {
-        Self { rank, passed: 0, failures: Vec::new(), not_run: Vec::new(), time: Duration::ZERO }
+        Self {
+            rank,
+            passed: 0,
+            failures: Vec::new(),
+            not_run: Vec::new(),
+            unsteady: Vec::new(),
+            time: Duration::ZERO,
+        }
     }
 
     /// That many tests passed.
@@ -30,6 +38,11 @@ impl RankReport {
     /// The rank, or a named part of it, could not run on this machine.
     pub(crate) fn could_not_run(&mut self, why: String) {
         self.not_run.push(why);
+    }
+
+    /// A test failed beside others and passed alone. It counts as passed, and is named.
+    pub(crate) fn unsteady(&mut self, name: String) {
+        self.unsteady.push(name);
     }
 
     /// How long the rank took, its preparation included.
@@ -84,6 +97,7 @@ impl Report {
             ));
         }
         self.list("could not run", |rank| &rank.not_run, &mut lines);
+        self.list("passed at the second try only", |rank| &rank.unsteady, &mut lines);
         self.list("failed", |rank| &rank.failures, &mut lines);
         lines.push(String::new());
         lines.push(format!("{} passed, {} failed", self.passed(), self.failed()));
