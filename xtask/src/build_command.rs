@@ -8,6 +8,7 @@ use clap::Args;
 
 use crate::bpf_compiler::{self, Choice, Compiler, Refusal, Surroundings};
 use crate::packages::Installer;
+use crate::static_build::{self, Architecture};
 use crate::workspace::{BPF_TARGET, Workspace};
 use crate::{bpf_linker, bpf_probe, console, process};
 
@@ -42,6 +43,9 @@ pub(crate) struct BuildOptions {
     /// Build the eBPF object and stop.
     #[arg(long)]
     pub(crate) only_ebpf: bool,
+    /// Build the sidecar, with optimisations, so that it needs no library of the system.
+    #[arg(long = "static", conflicts_with = "only_ebpf")]
+    pub(crate) is_static: bool,
     #[command(flatten)]
     pub(crate) compiler: CompilerOptions,
 }
@@ -60,7 +64,10 @@ pub(crate) fn execute(workspace: &Workspace, options: &BuildOptions) -> Result<(
     let installer = Installer::new(options.compiler.no_install);
     let object = ebpf_object(workspace, &options.compiler, &installer)?;
     console::progress(&format!("eBPF object: {}", object.display()));
-    if !options.only_ebpf {
+    if options.is_static {
+        let program = static_build::sidecar(workspace, &object, Architecture::OF_THIS_MACHINE)?;
+        console::progress(&format!("static sidecar: {}", program.display()));
+    } else if !options.only_ebpf {
         sidecar(workspace, &object, options.release)?;
         console::progress(&format!("sidecar: {}", workspace.program("ackbeat", options.release).display()));
     }

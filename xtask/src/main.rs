@@ -20,6 +20,7 @@ mod lint_command;
 mod packages;
 mod process;
 mod run_command;
+mod static_build;
 mod test_command;
 mod toolchain;
 mod workspace;

@@ -33,7 +33,12 @@ pub(crate) fn execute(workspace: &Workspace, options: RunOptions) -> Result<()> 
         let given = options.command_line.join(" ");
         bail!("`cargo xtask run` starts only `ackbeat`: run `cargo xtask run -- ackbeat {given}`");
     };
-    let build = BuildOptions { release: options.release, only_ebpf: false, compiler: options.compiler };
+    let build = BuildOptions {
+        release: options.release,
+        only_ebpf: false,
+        is_static: false,
+        compiler: options.compiler,
+    };
     build_command::execute(workspace, &build)?;
     let path = workspace.program(program, options.release);
     let error = process::command(&path).args(arguments).exec();
