@@ -9,6 +9,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 mod arena_command;
+mod bench_command;
 mod bpf_compiler;
 mod bpf_linker;
 mod bpf_probe;
@@ -43,6 +44,8 @@ enum Task {
     Demo(demo_command::DemoOptions),
     /// Play every scenario with real sockets and let every detector judge it (root).
     Arena(arena_command::ArenaOptions),
+    /// Measure what ackbeat costs, with and without it in turns (root).
+    Bench(bench_command::BenchOptions),
     /// Run every test that this machine can run, and name what it could not run.
     Test(test_command::TestOptions),
     /// Run made-up inputs through the engine, the detectors and every decoder; print cases and time.
@@ -68,6 +71,7 @@ fn execute(task: Task) -> Result<ExitCode> {
         Task::Run(options) => run_command::execute(&workspace, options).map(|()| ExitCode::SUCCESS),
         Task::Demo(options) => demo_command::execute(&workspace, &options).map(|()| ExitCode::SUCCESS),
         Task::Arena(options) => arena_command::execute(&workspace, &options),
+        Task::Bench(options) => bench_command::execute(&workspace, &options),
         Task::Test(options) => test_command::execute(&workspace, &options),
         Task::Fuzz(options) => fuzz_command::execute(&workspace, &options).map(|()| ExitCode::SUCCESS),
         Task::Lint(options) => lint_command::execute(&workspace, &options),

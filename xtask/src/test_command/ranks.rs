@@ -32,14 +32,24 @@ const TESTS_PACKAGE: &str = "ackbeat-tests";
 const CLIENT_PACKAGE: &str = "ackbeat-client";
 /// Made-up inputs for everything that reads what others wrote; its tests are a short run.
 const FUZZING_PACKAGE: &str = "ackbeat-fuzzing";
+/// The benchmark; its own tests need no root.
+const OVERHEAD_PACKAGE: &str = "ackbeat-overhead";
 /// Networks made of namespaces, for the tests and for `ackbeat storm-lab`.
 const LAB_PACKAGE: &str = "ackbeat-lab";
 /// Packages without IO.
 const PURE_PACKAGES: [&str; 5] =
     ["ackbeat-abi", "ackbeat-wire", "ackbeat-liveness", "ackbeat-detectors", "ackbeat-storms"];
 /// Packages that the other ranks name one by one.
-const OTHER_PACKAGES: [&str; 7] =
-    ["ackbeat", CLIENT_PACKAGE, LAB_PACKAGE, "ackbeat-ebpf", TESTS_PACKAGE, FUZZING_PACKAGE, "xtask"];
+const OTHER_PACKAGES: [&str; 8] = [
+    "ackbeat",
+    CLIENT_PACKAGE,
+    LAB_PACKAGE,
+    "ackbeat-ebpf",
+    TESTS_PACKAGE,
+    FUZZING_PACKAGE,
+    OVERHEAD_PACKAGE,
+    "xtask",
+];
 
 /// How much a group of tests needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -207,7 +217,7 @@ fn in_process(
         command.arg(part);
         commands.push((format!("ackbeat {part}"), command));
     }
-    for package in [CLIENT_PACKAGE, LAB_PACKAGE, FUZZING_PACKAGE] {
+    for package in [CLIENT_PACKAGE, LAB_PACKAGE, FUZZING_PACKAGE, OVERHEAD_PACKAGE] {
         commands.push((package.to_owned(), cargo_test(workspace, package)));
     }
     let mut xtask = cargo_test(workspace, "xtask");
