@@ -37,8 +37,14 @@ const OVERHEAD_PACKAGE: &str = "ackbeat-overhead";
 /// Networks made of namespaces, for the tests and for `ackbeat storm-lab`.
 const LAB_PACKAGE: &str = "ackbeat-lab";
 /// Packages without IO.
-const PURE_PACKAGES: [&str; 5] =
-    ["ackbeat-abi", "ackbeat-wire", "ackbeat-liveness", "ackbeat-detectors", "ackbeat-storms"];
+const PURE_PACKAGES: [&str; 6] = [
+    "ackbeat-abi",
+    "ackbeat-wire",
+    "ackbeat-liveness",
+    "ackbeat-detectors",
+    "ackbeat-injection",
+    "ackbeat-storms",
+];
 /// Packages that the other ranks name one by one.
 const OTHER_PACKAGES: [&str; 8] = [
     "ackbeat",
