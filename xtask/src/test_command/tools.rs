@@ -202,7 +202,7 @@ fn pip(folder: &Path, requirements: &[(String, &str)]) -> Result<()> {
 }
 
 /// Debian splits the module that `venv` needs into a package of its own.
-fn makes_environments() -> bool {
+pub(super) fn makes_environments() -> bool {
     let mut command = process::command("python3");
     command.args(["-c", "import venv, ensurepip"]);
     process::capture(&mut command, "trying python3").is_ok_and(|answer| answer.success)
