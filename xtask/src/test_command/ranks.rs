@@ -48,7 +48,7 @@ const PURE_PACKAGES: [&str; 6] = [
     "ackbeat-storms",
 ];
 /// Packages that the other ranks name one by one.
-const OTHER_PACKAGES: [&str; 8] = [
+const OTHER_PACKAGES: [&str; 9] = [
     "ackbeat",
     CLIENT_PACKAGE,
     LAB_PACKAGE,
