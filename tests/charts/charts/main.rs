@@ -3,6 +3,7 @@
 mod demo;
 mod dry_run;
 mod example;
+mod injection;
 mod matrix;
 mod monitoring;
 mod pod_security;
