@@ -48,17 +48,12 @@ fn charts_pass_the_linter() -> Result<()> {
             let answer = helm.run(&["lint", "--strict", &repository(name)?.display().to_string()])?;
             ensure!(answer.success, "{helm}, {name}: {}{}", answer.stdout, answer.stderr);
         }
-        for (name, file) in files()? {
-            let arguments = [
-                "lint".to_owned(),
-                "--strict".to_owned(),
-                chart()?.display().to_string(),
-                "--values".to_owned(),
-                file.display().to_string(),
-            ];
-            let answer = helm.run(&arguments)?;
-            ensure!(answer.success, "{helm}, {name}: {}{}", answer.stdout, answer.stderr);
-        }
+    }
+    let helm = Helm::new(4)?;
+    for (name, file) in files()? {
+        let (chart, file) = (chart()?.display().to_string(), file.display().to_string());
+        let answer = helm.run(&["lint", "--strict", &chart, "--values", &file])?;
+        ensure!(answer.success, "{helm}, {name}: {}{}", answer.stdout, answer.stderr);
     }
     Ok(())
 }
@@ -134,5 +129,21 @@ fn a_digest_is_stronger_than_a_tag() -> Result<()> {
     let config = manifests::find(&documents, "ConfigMap", "injector")?;
     let text = config["data"]["injector.yaml"].as_str().context("the configuration")?;
     ensure!(text.contains(&format!("image: \"ghcr.io/ackbeat/ackbeat@{digest}\"")), "{text}");
+    Ok(())
+}
+
+#[test]
+fn old_servers_get_what_they_know() -> Result<()> {
+    for helm in Helm::both()? {
+        for (version, policy) in [("1.20", "policy/v1beta1"), ("1.21", "policy/v1")] {
+            let documents =
+                helm.template(&chart()?, &Render { kube_version: Some(version), ..Render::default() })?;
+            let budget = manifests::find(&documents, "PodDisruptionBudget", "ackbeat")?;
+            ensure!(budget["apiVersion"] == policy, "{helm}, {version}: {budget}");
+        }
+        let answer =
+            helm.try_template(&chart()?, &Render { kube_version: Some("1.19"), ..Render::default() })?;
+        ensure!(!answer.success && answer.stderr.contains("kubeVersion: >=1.20.0-0"), "{}", answer.stderr);
+    }
     Ok(())
 }
