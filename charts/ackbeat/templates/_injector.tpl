@@ -39,12 +39,16 @@ env:
 {{- toJson $numbers -}}
 {{- end }}
 
-{{/* Name of the Secret with the webhook's certificate. */}}
+{{/*
+Name of the Secret with the webhook's certificate. Each mode has its own: whoever changes the mode keeps nothing of the old
+one, and the type of a Secret cannot be changed.
+*/}}
 {{- define "ackbeat.tlsSecretName" -}}
 {{- if and (eq .Values.tls.mode "secret") (not .Values.tls.secretName) }}
 {{- fail "tls.mode is secret: set tls.secretName to the Secret with tls.crt and tls.key" }}
 {{- end }}
-{{- .Values.tls.secretName | default (printf "%s-tls" (include "ackbeat.fullname" .)) }}
+{{- $ending := get (dict "self" "tls" "helm" "helm-tls" "certManager" "cert-manager-tls" "secret" "") .Values.tls.mode }}
+{{- .Values.tls.secretName | default (printf "%s-%s" (include "ackbeat.fullname" .) $ending) }}
 {{- end }}
 
 {{/* Names that the webhook's certificate is for, as JSON. */}}

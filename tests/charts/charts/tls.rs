@@ -71,7 +71,7 @@ fn the_injector_makes_its_own_certificate() -> Result<()> {
 #[test]
 fn helm_makes_a_certificate_that_its_own_ca_has_signed() -> Result<()> {
     let documents = render(vec!["tls.mode=helm"], "1.37", vec![])?;
-    let secret = manifests::find(&documents, "Secret", "ackbeat-tls")?;
+    let secret = manifests::find(&documents, "Secret", "ackbeat-helm-tls")?;
     ensure!(secret["type"] == "kubernetes.io/tls", "{secret}");
     ensure!(webhook(&documents)?["clientConfig"]["caBundle"] == secret["data"]["ca.crt"]);
     let folder = tempfile::tempdir()?;
@@ -96,12 +96,12 @@ fn helm_makes_a_certificate_that_its_own_ca_has_signed() -> Result<()> {
 fn cert_manager_makes_it_where_the_cluster_has_it() -> Result<()> {
     let set = || vec!["tls.mode=certManager"];
     let documents = render(set(), "1.37", vec!["cert-manager.io/v1"])?;
-    let leaf = manifests::find(&documents, "Certificate", "ackbeat-tls")?;
+    let leaf = manifests::find(&documents, "Certificate", "ackbeat-cert-manager-tls")?;
     ensure!(leaf["spec"]["dnsNames"][0] == "ackbeat.ackbeat.svc", "{leaf}");
     ensure!(leaf["spec"]["issuerRef"]["name"] == "ackbeat-ca", "{leaf}");
     let configuration = manifests::find(&documents, "MutatingWebhookConfiguration", "ackbeat")?;
     let annotation = &configuration["metadata"]["annotations"]["cert-manager.io/inject-ca-from"];
-    ensure!(*annotation == "ackbeat/ackbeat-tls", "{annotation}");
+    ensure!(*annotation == "ackbeat/ackbeat-cert-manager-tls", "{annotation}");
     ensure!(!manifests::has(&documents, "Secret"));
     let mut with_issuer = set();
     with_issuer
