@@ -1,6 +1,9 @@
 //! Where the webhook's certificate comes from, and what the API server is told about the webhook.
 
-use ackbeat_chart_tests::helm::{Helm, Render};
+use std::collections::BTreeMap;
+
+use ackbeat_chart_tests::api_server::ApiServer;
+use ackbeat_chart_tests::helm::{Helm, NAMESPACE, RELEASE, Render};
 use ackbeat_chart_tests::manifests;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -89,6 +92,43 @@ fn helm_makes_a_certificate_that_its_own_ca_has_signed() -> Result<()> {
     ensure!(said.contains("tls.crt: OK") && said.contains("does match certificate"), "{said}");
     ensure!(said.contains("DNS:ackbeat.ackbeat.svc.cluster.local"), "{said}");
     ensure!(arguments(&documents)?.iter().any(|argument| argument == "--tls-dir=/etc/ackbeat/tls"));
+    Ok(())
+}
+
+#[test]
+fn an_upgrade_keeps_the_certificate_that_helm_made() -> Result<()> {
+    let data = json!({"ca.crt": "Q0E=", "tls.crt": "Q1JU", "tls.key": "S0VZ"});
+    // As an earlier installation left it.
+    let metadata = json!({
+        "name": "ackbeat-helm-tls",
+        "labels": {"app.kubernetes.io/managed-by": "Helm"},
+        "annotations": {"meta.helm.sh/release-name": RELEASE, "meta.helm.sh/release-namespace": NAMESPACE}
+    });
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data});
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/secrets/ackbeat-helm-tls");
+    for helm in Helm::both()? {
+        let server = ApiServer::with_objects(32, BTreeMap::from([(path.clone(), secret.clone())]))?;
+        let chart = chart()?.display().to_string();
+        let arguments = [
+            "template",
+            RELEASE,
+            &chart,
+            "--namespace",
+            NAMESPACE,
+            "--dry-run=server",
+            "--disable-openapi-validation",
+            "--set",
+            "tls.mode=helm",
+        ];
+        let answer = helm.run_with_kubeconfig(&arguments, &server.kubeconfig)?;
+        ensure!(answer.success, "{helm}: {}", answer.stderr);
+        let documents = manifests::parse(&answer.stdout)?;
+        let rendered = manifests::find(&documents, "Secret", "ackbeat-helm-tls")?;
+        ensure!(rendered["data"] == data, "{helm}: {rendered}");
+        ensure!(webhook(&documents)?["clientConfig"]["caBundle"] == "Q0E=", "{helm}");
+        let requests = server.requests();
+        ensure!(requests.contains(&format!("GET {path}")), "{helm} asked only {requests:?}");
+    }
     Ok(())
 }
 

@@ -1,8 +1,10 @@
 //! The reading half of an API server: what Helm asks before it installs anything.
 //!
-//! `helm install --dry-run=client` asks for the version, the kinds, and whether an object is there already. This answers from a
-//! list of kinds, says of every object that it is not there, and keeps every other request: a dry run writes nothing.
+//! `helm install --dry-run=client` asks for the version, the kinds, and whether an object is there already; `lookup` in a template
+//! asks for an object. This answers from a list of kinds and the objects that it was given, and keeps every request: a dry
+//! run writes nothing.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
@@ -51,6 +53,14 @@ impl ApiServer {
     /// # Errors
     /// No port, or no folder for the kubeconfig.
     pub fn start(minor: u32) -> Result<Self> {
+        Self::with_objects(minor, BTreeMap::new())
+    }
+
+    /// The same with objects, by their paths (`/api/v1/namespaces/NAMESPACE/secrets/NAME`).
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn with_objects(minor: u32, objects: BTreeMap<String, Value>) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").context("no port on loopback")?;
         let address = listener.local_addr().context("a listener has an address")?;
         let folder = tempfile::tempdir().context("no folder for the kubeconfig")?;
@@ -66,11 +76,12 @@ impl ApiServer {
         std::fs::write(&kubeconfig, content.to_string()).context("the kubeconfig could not be written")?;
         let requests = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&requests);
+        let objects = Arc::new(objects);
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let seen = Arc::clone(&seen);
+                let (seen, objects) = (Arc::clone(&seen), Arc::clone(&objects));
                 // A client that goes away is no matter of ours.
-                thread::spawn(move || serve(stream, minor, &seen).ok());
+                thread::spawn(move || serve(stream, minor, &objects, &seen).ok());
             }
         });
         Ok(Self { kubeconfig, requests, _folder: folder })
@@ -83,7 +94,12 @@ impl ApiServer {
     }
 }
 
-fn serve(stream: TcpStream, minor: u32, seen: &Mutex<Vec<String>>) -> Result<()> {
+fn serve(
+    stream: TcpStream,
+    minor: u32,
+    objects: &BTreeMap<String, Value>,
+    seen: &Mutex<Vec<String>>,
+) -> Result<()> {
     let mut reader = BufReader::new(stream.try_clone().context("a second handle")?);
     let mut stream = stream;
     loop {
@@ -102,7 +118,10 @@ fn serve(stream: TcpStream, minor: u32, seen: &Mutex<Vec<String>>) -> Result<()>
         let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         let path = target.split('?').next().unwrap_or_default();
         seen.lock().unwrap_or_else(PoisonError::into_inner).push(format!("{method} {path}"));
-        let answer = if method == "GET" { answer_to(path, minor) } else { None };
+        let answer = match method {
+            "GET" => objects.get(path).cloned().or_else(|| answer_to(path, minor)),
+            _ => None,
+        };
         let (status, body) = answer.map_or_else(
             || ("404 Not Found", json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404})),
             |body| ("200 OK", body),
