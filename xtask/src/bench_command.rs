@@ -88,7 +88,7 @@ fn release_build(
     installer: &Installer,
 ) -> Result<PathBuf> {
     let object = build_command::ebpf_object(workspace, compiler, installer)?;
-    static_build::sidecar(workspace, &object, Architecture::OF_THIS_MACHINE)
+    static_build::sidecar(workspace, &object, Architecture::OF_THIS_MACHINE, installer)
 }
 
 fn word(word: &str) -> OsString {

@@ -46,6 +46,9 @@ pub(crate) struct BuildOptions {
     /// Build the sidecar, with optimisations, so that it needs no library of the system.
     #[arg(long = "static", conflicts_with = "only_ebpf")]
     pub(crate) is_static: bool,
+    /// For another processor than this machine's: needs `rustup target add`, and installs a cross linker.
+    #[arg(long, value_enum, default_value_t = Architecture::OF_THIS_MACHINE, requires = "is_static")]
+    pub(crate) architecture: Architecture,
     #[command(flatten)]
     pub(crate) compiler: CompilerOptions,
 }
@@ -65,7 +68,7 @@ pub(crate) fn execute(workspace: &Workspace, options: &BuildOptions) -> Result<(
     let object = ebpf_object(workspace, &options.compiler, &installer)?;
     console::progress(&format!("eBPF object: {}", object.display()));
     if options.is_static {
-        let program = static_build::sidecar(workspace, &object, Architecture::OF_THIS_MACHINE)?;
+        let program = static_build::sidecar(workspace, &object, options.architecture, &installer)?;
         console::progress(&format!("static sidecar: {}", program.display()));
     } else if !options.only_ebpf {
         sidecar(workspace, &object, options.release)?;

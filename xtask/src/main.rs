@@ -17,6 +17,7 @@ mod build_command;
 mod console;
 mod demo_command;
 mod fuzz_command;
+mod image_command;
 mod lint_command;
 mod packages;
 mod process;
@@ -50,6 +51,8 @@ enum Task {
     Test(test_command::TestOptions),
     /// Run made-up inputs through the engine, the detectors and every decoder; print cases and time.
     Fuzz(fuzz_command::FuzzOptions),
+    /// Write the sidecar as an OCI archive: its static program, certificates, licences, and nothing else.
+    Image(image_command::ImageOptions),
     /// Check format, lints, licences, and the rules of this repository.
     Lint(lint_command::LintOptions),
 }
@@ -74,6 +77,7 @@ fn execute(task: Task) -> Result<ExitCode> {
         Task::Bench(options) => bench_command::execute(&workspace, &options),
         Task::Test(options) => test_command::execute(&workspace, &options),
         Task::Fuzz(options) => fuzz_command::execute(&workspace, &options).map(|()| ExitCode::SUCCESS),
+        Task::Image(options) => image_command::execute(&workspace, &options).map(|()| ExitCode::SUCCESS),
         Task::Lint(options) => lint_command::execute(&workspace, &options),
     }
 }

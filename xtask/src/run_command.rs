@@ -7,6 +7,7 @@ use clap::Args;
 
 use crate::build_command::{self, BuildOptions, CompilerOptions};
 use crate::process;
+use crate::static_build::Architecture;
 use crate::workspace::Workspace;
 
 /// Options of `cargo xtask run`.
@@ -37,6 +38,7 @@ pub(crate) fn execute(workspace: &Workspace, options: RunOptions) -> Result<()> 
         release: options.release,
         only_ebpf: false,
         is_static: false,
+        architecture: Architecture::OF_THIS_MACHINE,
         compiler: options.compiler,
     };
     build_command::execute(workspace, &build)?;

@@ -11,8 +11,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use clap::ValueEnum;
 
 use crate::build_command::OBJECT_VARIABLE;
+use crate::packages::Installer;
 use crate::process;
 use crate::workspace::Workspace;
 
@@ -20,7 +22,7 @@ use crate::workspace::Workspace;
 const PT_INTERP: u32 = 3;
 
 /// A processor that the sidecar is built for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Architecture {
     /// 64-bit x86.
     Amd64,
@@ -53,6 +55,14 @@ impl Architecture {
         }
     }
 
+    /// What GNU calls it, in the names of its compilers.
+    const fn gnu_name(self) -> &'static str {
+        match self {
+            Self::Amd64 => "x86_64-linux-gnu",
+            Self::Arm64 => "aarch64-linux-gnu",
+        }
+    }
+
     /// `e_machine` of its programs (elf(5)).
     const fn elf_machine(self) -> u16 {
         match self {
@@ -73,10 +83,21 @@ impl fmt::Display for Architecture {
 /// The target is always named: without it cargo would compile procedural macros, which the compiler loads, as static too.
 ///
 /// # Errors
-/// The code does not compile, or what came out needs a library.
-pub(crate) fn sidecar(workspace: &Workspace, object: &Path, architecture: Architecture) -> Result<PathBuf> {
+/// There is no compiler or linker for the architecture, the code does not compile, or what came out needs a library.
+pub(crate) fn sidecar(
+    workspace: &Workspace,
+    object: &Path,
+    architecture: Architecture,
+    installer: &Installer,
+) -> Result<PathBuf> {
     let target = architecture.target();
     let mut command = process::command(process::cargo());
+    if architecture != Architecture::OF_THIS_MACHINE {
+        let linker = format!("{}-gcc", architecture.gnu_name());
+        let package = format!("gcc-{}", architecture.gnu_name().replace('_', "-"));
+        installer.program(&linker, &package, "links for another processor")?;
+        command.env(linker_variable(target), linker);
+    }
     command
         .current_dir(&workspace.root)
         .env(OBJECT_VARIABLE, object)
@@ -84,11 +105,11 @@ pub(crate) fn sidecar(workspace: &Workspace, object: &Path, architecture: Archit
         .env("CARGO_INCREMENTAL", "0")
         .env("CARGO_ENCODED_RUSTFLAGS", compiler_flags(workspace))
         .args(["build", "--package", "ackbeat", "--bin", "ackbeat", "--release", "--target", target]);
-    process::run(&mut command, "building the static sidecar")?;
+    process::run(&mut command, "building the static sidecar").with_context(|| {
+        format!("if it says that there is no `std` for {target}, run `rustup target add {target}`")
+    })?;
     let program = workspace.target.join(target).join("release").join("ackbeat");
-    let content = fs::read(&program).with_context(|| format!("could not read {}", program.display()))?;
-    check_static(&content, architecture)
-        .with_context(|| format!("{} cannot run by itself", program.display()))?;
+    check(&program, architecture)?;
     Ok(program)
 }
 
@@ -109,6 +130,21 @@ fn compiler_flags(workspace: &Workspace) -> OsString {
         flags.push(format!("--remap-path-prefix={}={to}", from.display()));
     }
     flags.join(SEPARATOR).into()
+}
+
+/// Cargo's name for the setting `target.TARGET.linker`.
+fn linker_variable(target: &str) -> String {
+    format!("CARGO_TARGET_{}_LINKER", target.to_uppercase().replace('-', "_"))
+}
+
+/// Whether a file is a program for this processor that needs no library.
+///
+/// # Errors
+/// It cannot be read, or is something else; the message says what.
+pub(crate) fn check(program: &Path, architecture: Architecture) -> Result<()> {
+    let content = fs::read(program).with_context(|| format!("could not read {}", program.display()))?;
+    check_static(&content, architecture)
+        .with_context(|| format!("{} cannot run by itself", program.display()))
 }
 
 /// Whether these bytes are a 64-bit program for this processor that no dynamic linker must complete.
@@ -159,6 +195,14 @@ mod tests {
             content.extend([0; 52]);
         }
         content
+    }
+
+    #[test]
+    fn the_linker_of_another_processor_is_named_to_cargo() {
+        assert_eq!(
+            linker_variable(Architecture::Arm64.target()),
+            "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER"
+        );
     }
 
     #[test]

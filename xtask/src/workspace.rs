@@ -35,6 +35,14 @@ struct WorkspaceMetadata {
 #[derive(Debug, Deserialize)]
 pub(crate) struct Package {
     pub(crate) name: String,
+    pub(crate) version: String,
+    #[serde(default)]
+    pub(crate) description: Option<String>,
+    /// An SPDX expression.
+    #[serde(default)]
+    pub(crate) license: Option<String>,
+    #[serde(default)]
+    pub(crate) repository: Option<String>,
     pub(crate) manifest_path: PathBuf,
     pub(crate) targets: Vec<Target>,
     metadata: Option<PackageMetadata>,
