@@ -6,9 +6,10 @@ use super::result::{Figure, Guard, Outcome};
 
 /// So many times the published cost is too much.
 const FACTOR: f64 = 10.0;
-/// A quotient that was published as free, or nearly, may still be this far from 1 in a short run on a busy machine,
-/// before the factor.
-const QUOTIENT_ROOM: f64 = 0.04;
+/// A share that was published as whole, or nearly, may still lack this much in a short run, before the factor.
+const REMAINING_ROOM: f64 = 0.04;
+/// A time that was published as the same, or nearly, may still be this much longer in a short run, before the factor.
+const EXCESS_ROOM: f64 = 0.1;
 
 /// What costs too much, one line each.
 pub(crate) fn regressions(now: &Outcome, published: &Outcome) -> Vec<String> {
@@ -43,8 +44,8 @@ pub(crate) fn compared(now: &Outcome, published: &Outcome) -> usize {
 fn limit(published: &Figure) -> Option<f64> {
     let value = published.spread.median;
     match published.guard {
-        Guard::Remaining => Some(1.0 - FACTOR * (1.0 - value).max(QUOTIENT_ROOM)),
-        Guard::Excess => Some(1.0 + FACTOR * (value - 1.0).max(QUOTIENT_ROOM)),
+        Guard::Remaining => Some(1.0 - FACTOR * (1.0 - value).max(REMAINING_ROOM)),
+        Guard::Excess => Some(1.0 + FACTOR * (value - 1.0).max(EXCESS_ROOM)),
         Guard::Cost => Some(FACTOR * value),
         Guard::None => None,
     }
@@ -83,8 +84,8 @@ mod tests {
     #[test]
     fn what_was_free_may_cost_a_little_in_a_short_run() {
         let published = outcome(1.003, 0.98, 3.0);
-        assert_eq!(regressions(&outcome(0.65, 1.35, 3.0), &published), Vec::<String>::new());
-        assert_eq!(regressions(&outcome(0.55, 1.45, 3.0), &published).len(), 2);
+        assert_eq!(regressions(&outcome(0.65, 1.95, 3.0), &published), Vec::<String>::new());
+        assert_eq!(regressions(&outcome(0.55, 2.05, 3.0), &published).len(), 2);
     }
 
     #[test]
