@@ -139,7 +139,10 @@ fn run(arguments: &RunArguments) -> Result<ExitCode> {
 
 fn compare(outcome: &Outcome, published: &Path) -> Result<ExitCode> {
     if !published.exists() {
-        println!("nothing is published in {}: this run shows only that everything can be measured", published.display());
+        println!(
+            "nothing is published in {}: this run shows only that everything can be measured",
+            published.display()
+        );
         return Ok(ExitCode::SUCCESS);
     }
     let published = Outcome::read(published)?;
