@@ -4,6 +4,7 @@
 //! ([`pipeline`]); log lines go into another ([`logs`]). What finds no room is counted.
 
 pub mod attributes;
+mod batches;
 pub mod console;
 pub mod environment;
 pub mod leaks;
@@ -12,6 +13,7 @@ pub(crate) mod otlp;
 mod outage;
 pub mod own_spans;
 pub mod pipeline;
+mod span_queue;
 pub mod spans;
 pub mod storms;
 pub mod wall_clock;

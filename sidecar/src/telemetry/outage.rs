@@ -2,12 +2,12 @@
 //!
 //! The OTLP exporter tries again by itself for some seconds, and honours what the collector asks for. A collector that
 //! is restarted or moved is away for longer, and the spans of that time are the ones that somebody will look for. So a
-//! batch whose failure will pass is kept and tried again, with a growing pause, until it is taken or the sidecar stops.
-//! What ends meanwhile waits in the queue behind it, which is bounded; what finds no room there is counted as dropped.
+//! batch whose failure will pass goes back to its place in the queue and is tried again, with a growing pause, until it is
+//! taken or the sidecar stops. The queue is bounded; what finds no room there is counted as dropped.
 
 use std::time::{Duration, Instant};
 
-use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
+use opentelemetry_sdk::error::OTelSdkError;
 use parking_lot::{Condvar, Mutex};
 use tracing::{info, warn};
 
@@ -44,95 +44,70 @@ pub(super) fn will_pass(error: &OTelSdkError) -> bool {
     }
 }
 
-/// What the exporting thread and the end of the process share.
+/// The sidecar stops: from now on nothing waits. Shared by all that export.
 #[derive(Debug, Default)]
-pub(super) struct Outage {
-    state: Mutex<State>,
+pub(super) struct Stopping {
+    is_set: Mutex<bool>,
     changed: Condvar,
 }
 
-#[derive(Debug, Default)]
-struct State {
-    /// The sidecar stops: each batch gets one more try.
-    stopping: bool,
-    /// That try failed: the batches behind it would only cost time.
-    given_up: bool,
-}
-
-impl Outage {
-    /// From now on nothing waits.
-    pub(super) fn stop(&self) {
-        self.state.lock().stopping = true;
+impl Stopping {
+    /// From now on.
+    pub(super) fn set(&self) {
+        *self.is_set.lock() = true;
         self.changed.notify_all();
     }
 
-    /// Tries until the batch is taken, refused for good, or given up because the sidecar stops.
-    ///
-    /// Between two tries it blocks the thread, which is the batch processor's own.
-    ///
-    /// # Errors
-    /// The last try's.
-    pub(super) async fn outlast<F>(&self, mut attempt: impl FnMut() -> F) -> OTelSdkResult
-    where
-        F: Future<Output = OTelSdkResult>,
-    {
-        if self.state.lock().given_up {
-            return Err(OTelSdkError::InternalFailure(
-                "not tried: the sidecar stops, and the collector did not take the batch before".into(),
-            ));
-        }
-        let mut away_since = None;
-        let mut pause = FIRST_PAUSE;
-        loop {
-            let stopping = self.state.lock().stopping;
-            let error = match attempt().await {
-                Ok(()) => {
-                    if let Some(since) = away_since {
-                        let away_ms = Instant::now().saturating_duration_since(since).as_millis();
-                        info!(
-                            target: "ackbeat::export",
-                            away_ms = u64::try_from(away_ms).unwrap_or(u64::MAX),
-                            "the collector takes spans again"
-                        );
-                    }
-                    return Ok(());
-                }
-                Err(error) => error,
-            };
-            if !will_pass(&error) {
-                return Err(error);
-            }
-            if stopping {
-                self.state.lock().given_up = true;
-                return Err(error);
-            }
-            if away_since.is_none() {
-                away_since = Some(Instant::now());
-                warn!(target: "ackbeat::export", %error, "the collector does not take spans; they wait for it");
-            }
-            // Pods that lost the same collector must not come back to it all at once.
-            self.pause(pause.mul_f64(0.75 + fastrand::f64() / 4.0));
-            pause = (pause * 2).min(LONGEST_PAUSE);
+    /// Whether it does.
+    pub(super) fn is_set(&self) -> bool {
+        *self.is_set.lock()
+    }
+
+    /// Waits this long, or until it does.
+    pub(super) fn wait(&self, pause: Duration) {
+        let mut is_set = self.is_set.lock();
+        let _ = self.changed.wait_while_for(&mut is_set, |is_set| !*is_set, pause);
+    }
+}
+
+/// How long a collector has been away, for one exporting thread.
+#[derive(Debug, Default)]
+pub(super) struct Outage {
+    away_since: Option<Instant>,
+    last_pause: Option<Duration>,
+}
+
+impl Outage {
+    /// The collector took something.
+    pub(super) fn is_over(&mut self) {
+        if let Some(since) = std::mem::take(self).away_since {
+            let away_ms = Instant::now().saturating_duration_since(since).as_millis();
+            info!(
+                target: "ackbeat::export",
+                away_ms = u64::try_from(away_ms).unwrap_or(u64::MAX),
+                "the collector takes spans again"
+            );
         }
     }
 
-    /// Waits, or until the sidecar stops.
-    fn pause(&self, pause: Duration) {
-        let mut state = self.state.lock();
-        let _ = self.changed.wait_while_for(&mut state, |state| !state.stopping, pause);
+    /// It did not, and may later. Gives the pause before the next try.
+    pub(super) fn goes_on(&mut self, error: &OTelSdkError) -> Duration {
+        if self.away_since.is_none() {
+            self.away_since = Some(Instant::now());
+            warn!(target: "ackbeat::export", %error, "the collector does not take spans; they wait for it");
+        }
+        let pause = self.last_pause.map_or(FIRST_PAUSE, |pause| (pause * 2).min(LONGEST_PAUSE));
+        self.last_pause = Some(pause);
+        // Pods that lost the same collector must not come back to it all at once.
+        pause.mul_f64(0.75 + fastrand::f64() / 4.0)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
-
-    fn block_on<T>(future: impl Future<Output = T>) -> T {
-        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
-    }
 
     fn failure(message: &str) -> OTelSdkError {
         OTelSdkError::InternalFailure(message.into())
@@ -162,52 +137,25 @@ mod tests {
     }
 
     #[test]
-    fn it_is_tried_until_it_is_taken() {
-        let mut answers =
-            vec![Ok(()), Err(OTelSdkError::Timeout(Duration::ZERO)), Err(failure("network error"))];
-        let outage = Outage::default();
-        let result = block_on(outage.outlast(|| std::future::ready(answers.pop().unwrap())));
-        assert!(result.is_ok() && answers.is_empty());
+    fn pauses_grow_and_begin_anew_once_it_was_back() {
+        let mut outage = Outage::default();
+        let pauses: Vec<Duration> = (0..6).map(|_| outage.goes_on(&failure("network error"))).collect();
+        let within = |pause: Duration, of: Duration| pause <= of && pause >= of.mul_f64(0.75);
+        assert!(within(pauses[0], FIRST_PAUSE) && within(pauses[1], 2 * FIRST_PAUSE), "{pauses:?}");
+        assert!(within(pauses[5], LONGEST_PAUSE), "{pauses:?}");
+        outage.is_over();
+        assert!(within(outage.goes_on(&failure("network error")), FIRST_PAUSE));
     }
 
     #[test]
-    fn a_refusal_is_not_tried_again() {
-        let outage = Outage::default();
-        let mut tries = 0;
-        let result = block_on(outage.outlast(|| {
-            tries += 1;
-            std::future::ready(Err(failure("HTTP export failed with status code: 400")))
-        }));
-        assert!(result.is_err());
-        assert_eq!(tries, 1);
-    }
-
-    #[test]
-    fn a_stop_wakes_it_for_one_more_try_and_the_rest_gets_none() {
-        let outage = Arc::new(Outage::default());
-        let tries = Arc::new(AtomicU32::new(0));
+    fn a_stop_ends_a_pause() {
+        let stopping = Arc::new(Stopping::default());
         let waiting = std::thread::spawn({
-            let (outage, tries) = (outage.clone(), tries.clone());
-            move || {
-                block_on(outage.outlast(|| {
-                    tries.fetch_add(1, Ordering::SeqCst);
-                    std::future::ready(Err(failure("network error")))
-                }))
-            }
+            let stopping = Arc::clone(&stopping);
+            move || stopping.wait(Duration::from_secs(600))
         });
-        while tries.load(Ordering::SeqCst) == 0 {
-            std::thread::yield_now();
-        }
-        let began = Instant::now();
-        outage.stop();
-        assert!(waiting.join().unwrap().is_err());
-        assert!(began.elapsed() < Duration::from_secs(30));
-        let before = tries.load(Ordering::SeqCst);
-        let behind = block_on(outage.outlast(|| {
-            tries.fetch_add(1, Ordering::SeqCst);
-            std::future::ready(Ok(()))
-        }));
-        assert!(behind.is_err(), "the batches behind are not tried");
-        assert_eq!(tries.load(Ordering::SeqCst), before);
+        stopping.set();
+        waiting.join().unwrap();
+        assert!(stopping.is_set());
     }
 }

@@ -1,28 +1,25 @@
 //! The pipeline of spans: a bounded queue, a thread that exports, counters.
 //!
-//! Ending a span never waits. The queue holds `OTEL_BSP_MAX_QUEUE_SIZE` spans; what finds no room is dropped and
-//! counted; its last quarter is for the spans of connections that this side closed. A collector that is down or never
-//! answers costs the exporting thread its time, and nobody else: the spans wait in the queue ([`super::outage`]).
+//! Ending a span never waits. The queue holds `OTEL_BSP_MAX_QUEUE_SIZE` spans. When it is full the oldest detail is dropped
+//! and counted; the span of a close by this side only once there is nothing else ([`super::span_queue`]). A collector that is
+//! down or never answers costs the exporting thread its time, and nobody else: the spans wait in the queue
+//! ([`super::outage`]).
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use ackbeat_liveness::CloseInitiator;
 use opentelemetry::trace::TracerProvider as _;
-use opentelemetry::{Context, InstrumentationScope, KeyValue};
+use opentelemetry::{InstrumentationScope, KeyValue};
 use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::error::OTelSdkResult;
-use opentelemetry_sdk::trace::{
-    BatchConfigBuilder, BatchSpanProcessor, SdkTracer, SdkTracerProvider, Span, SpanData, SpanExporter,
-    SpanProcessor,
-};
+use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider, SpanExporter};
 
+use super::batches::{BatchOptions, BatchProcessor};
 use super::console::ConsoleExporter;
 use super::environment::{ExporterPlan, Plan};
-use super::outage::Outage;
-use super::{attributes, otlp};
+use super::otlp;
+use super::outage::Stopping;
 
 /// The pipeline could not be built.
 #[derive(Debug, thiserror::Error)]
@@ -71,6 +68,39 @@ impl SpanCounts {
             waiting: self.waiting.load(Ordering::Relaxed) as u64,
         }
     }
+
+    /// A span ended.
+    pub(super) fn end(&self) {
+        self.ended.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It waits.
+    pub(super) fn wait(&self) {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It did not even wait.
+    pub(super) fn refuse(&self) {
+        self.dropped.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One that waited found no room.
+    pub(super) fn give_up(&self) {
+        self.refuse();
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Some were delivered.
+    pub(super) fn export(&self, count: usize) {
+        self.exported.fetch_add(count as u64, Ordering::Relaxed);
+        self.waiting.fetch_sub(count, Ordering::Relaxed);
+    }
+
+    /// Some were not.
+    pub(super) fn fail(&self, count: usize) {
+        self.failed.fetch_add(count as u64, Ordering::Relaxed);
+        self.waiting.fetch_sub(count, Ordering::Relaxed);
+    }
 }
 
 /// The pipeline, running.
@@ -78,7 +108,7 @@ impl SpanCounts {
 pub struct Pipeline {
     provider: SdkTracerProvider,
     counts: Arc<SpanCounts>,
-    outage: Arc<Outage>,
+    stopping: Arc<Stopping>,
 }
 
 impl Pipeline {
@@ -87,42 +117,31 @@ impl Pipeline {
     /// # Errors
     /// [`PipelineError`] if an exporter cannot be built.
     pub fn start(plan: &Plan, resource: Resource) -> Result<Self, PipelineError> {
-        let mut processors = Vec::new();
-        let (counts, outage) = (Arc::new(SpanCounts::default()), Arc::new(Outage::default()));
+        let mut parts = Parts::default();
         for exporter in &plan.exporters {
-            processors.push(match exporter {
+            match exporter {
                 // People watch the console: it is written often.
                 ExporterPlan::Console => {
-                    let exporter = ConsoleExporter::new(io::stdout());
-                    processor(exporter, plan, Duration::from_millis(200), &counts, &outage)
+                    parts.add(ConsoleExporter::new(io::stdout()), plan, Duration::from_millis(200))?;
                 }
-                ExporterPlan::Otlp(otlp) => {
-                    processor(otlp::build(otlp)?, plan, Duration::from_secs(5), &counts, &outage)
-                }
-            });
+                ExporterPlan::Otlp(otlp) => parts.add(otlp::build(otlp)?, plan, Duration::from_secs(5))?,
+            }
         }
-        Ok(Self::of(processors, resource, counts, outage))
+        Ok(parts.into_pipeline(resource))
     }
 
     /// A pipeline around an exporter of one's own.
-    #[must_use]
-    pub fn with_exporter<E: SpanExporter + 'static>(plan: &Plan, resource: Resource, exporter: E) -> Self {
-        let (counts, outage) = (Arc::new(SpanCounts::default()), Arc::new(Outage::default()));
-        let processor = processor(exporter, plan, Duration::from_millis(200), &counts, &outage);
-        Self::of(vec![processor], resource, counts, outage)
-    }
-
-    fn of(
-        processors: Vec<CountedProcessor>,
+    ///
+    /// # Errors
+    /// [`PipelineError`] if the system has no thread for it.
+    pub fn with_exporter<E: SpanExporter + 'static>(
+        plan: &Plan,
         resource: Resource,
-        counts: Arc<SpanCounts>,
-        outage: Arc<Outage>,
-    ) -> Self {
-        let mut builder = SdkTracerProvider::builder().with_resource(resource);
-        for processor in processors {
-            builder = builder.with_span_processor(processor);
-        }
-        Self { provider: builder.build(), counts, outage }
+        exporter: E,
+    ) -> Result<Self, PipelineError> {
+        let mut parts = Parts::default();
+        parts.add(exporter, plan, Duration::from_millis(200))?;
+        Ok(parts.into_pipeline(resource))
     }
 
     /// What builds spans.
@@ -143,10 +162,44 @@ impl Pipeline {
     ///
     /// Returns whether everything was exported in time.
     pub fn shut_down(&self, deadline: Duration) -> bool {
-        self.outage.stop();
+        self.stopping.set();
         let in_time = self.provider.shutdown_with_timeout(deadline).is_ok();
         let totals = self.counts.totals();
         in_time && totals.waiting == 0
+    }
+}
+
+/// A pipeline that is being put together.
+#[derive(Debug, Default)]
+struct Parts {
+    processors: Vec<BatchProcessor>,
+    counts: Arc<SpanCounts>,
+    stopping: Arc<Stopping>,
+}
+
+impl Parts {
+    fn add<E: SpanExporter + 'static>(
+        &mut self,
+        exporter: E,
+        plan: &Plan,
+        default_delay: Duration,
+    ) -> Result<(), PipelineError> {
+        let options = BatchOptions {
+            max_queue_size: plan.max_queue_size,
+            max_export_batch_size: plan.max_export_batch_size,
+            schedule_delay: plan.schedule_delay.unwrap_or(default_delay),
+        };
+        let (counts, stopping) = (Arc::clone(&self.counts), Arc::clone(&self.stopping));
+        self.processors.push(BatchProcessor::start(exporter, options, counts, stopping)?);
+        Ok(())
+    }
+
+    fn into_pipeline(self, resource: Resource) -> Pipeline {
+        let mut builder = SdkTracerProvider::builder().with_resource(resource);
+        for processor in self.processors {
+            builder = builder.with_span_processor(processor);
+        }
+        Pipeline { provider: builder.build(), counts: self.counts, stopping: self.stopping }
     }
 }
 
@@ -167,115 +220,4 @@ pub fn resource() -> Resource {
             .build();
     }
     resource
-}
-
-fn processor<E: SpanExporter + 'static>(
-    exporter: E,
-    plan: &Plan,
-    default_delay: Duration,
-    counts: &Arc<SpanCounts>,
-    outage: &Arc<Outage>,
-) -> CountedProcessor {
-    let config = BatchConfigBuilder::default()
-        .with_max_queue_size(plan.max_queue_size)
-        .with_max_export_batch_size(plan.max_export_batch_size)
-        .with_scheduled_delay(plan.schedule_delay.unwrap_or(default_delay))
-        .build();
-    let waiting = Arc::new(AtomicUsize::new(0));
-    let exporter = CountedExporter {
-        inner: exporter,
-        counts: Arc::clone(counts),
-        waiting: Arc::clone(&waiting),
-        outage: Arc::clone(outage),
-    };
-    CountedProcessor {
-        inner: BatchSpanProcessor::builder(exporter).with_batch_config(config).build(),
-        counts: Arc::clone(counts),
-        waiting,
-        max_waiting: plan.max_queue_size,
-        max_waiting_of_others: plan.max_queue_size - plan.max_queue_size / 4,
-    }
-}
-
-/// The SDK's processor drops what finds no room too, but keeps the number to itself. This gate stands before it.
-#[derive(Debug)]
-struct CountedProcessor {
-    inner: BatchSpanProcessor,
-    counts: Arc<SpanCounts>,
-    waiting: Arc<AtomicUsize>,
-    max_waiting: usize,
-    /// For spans of connections that this side did not close: they leave room for those that it did.
-    max_waiting_of_others: usize,
-}
-
-/// Whether the span is of a connection that this side closed.
-fn is_of_host_close(span: &SpanData) -> bool {
-    span.attributes.iter().any(|attribute| {
-        attribute.key.as_str() == attributes::CLOSE_INITIATOR
-            && attribute.value.as_str() == CloseInitiator::Host.as_str()
-    })
-}
-
-impl SpanProcessor for CountedProcessor {
-    fn on_start(&self, span: &mut Span, context: &Context) {
-        self.inner.on_start(span, context);
-    }
-
-    fn on_end(&self, span: SpanData) {
-        self.counts.ended.fetch_add(1, Ordering::Relaxed);
-        let max_waiting = if is_of_host_close(&span) { self.max_waiting } else { self.max_waiting_of_others };
-        let room = self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |waiting| {
-            (waiting < max_waiting).then_some(waiting + 1)
-        });
-        if room.is_err() {
-            self.counts.dropped.fetch_add(1, Ordering::Relaxed);
-            return;
-        }
-        self.counts.waiting.fetch_add(1, Ordering::Relaxed);
-        self.inner.on_end(span);
-    }
-
-    fn force_flush(&self) -> OTelSdkResult {
-        self.inner.force_flush()
-    }
-
-    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
-        self.inner.shutdown_with_timeout(timeout)
-    }
-
-    fn set_resource(&mut self, resource: &Resource) {
-        self.inner.set_resource(resource);
-    }
-}
-
-#[derive(Debug)]
-struct CountedExporter<E> {
-    inner: E,
-    counts: Arc<SpanCounts>,
-    waiting: Arc<AtomicUsize>,
-    outage: Arc<Outage>,
-}
-
-impl<E: SpanExporter> SpanExporter for CountedExporter<E> {
-    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
-        let spans = batch.len();
-        let result = self.outage.outlast(|| self.inner.export(batch.clone())).await;
-        let outcome = if result.is_ok() { &self.counts.exported } else { &self.counts.failed };
-        outcome.fetch_add(spans as u64, Ordering::Relaxed);
-        self.counts.waiting.fetch_sub(spans, Ordering::Relaxed);
-        self.waiting.fetch_sub(spans, Ordering::Relaxed);
-        result
-    }
-
-    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
-        self.inner.shutdown_with_timeout(timeout)
-    }
-
-    fn force_flush(&self) -> OTelSdkResult {
-        self.inner.force_flush()
-    }
-
-    fn set_resource(&mut self, resource: &Resource) {
-        self.inner.set_resource(resource);
-    }
 }

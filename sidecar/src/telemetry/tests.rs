@@ -21,6 +21,8 @@ use super::wall_clock::WallClock;
 use super::{attributes, spans};
 use crate::source::Mode;
 
+mod hanging;
+
 const DEADLINE: Duration = Duration::from_secs(20);
 
 fn plan() -> Plan {
@@ -59,7 +61,7 @@ fn spans_of(record: &CloseRecord) -> Vec<SpanData> {
 
 fn spans_in(mode: Mode, record: &CloseRecord) -> Vec<SpanData> {
     let collector = Collector::default();
-    let pipeline = Pipeline::with_exporter(&plan(), resource(), collector.clone());
+    let pipeline = Pipeline::with_exporter(&plan(), resource(), collector.clone()).unwrap();
     spans::emit(&pipeline.tracer(), record, mode, &clock(), None);
     assert!(pipeline.shut_down(DEADLINE));
     std::mem::take(&mut *collector.0.lock().unwrap())
@@ -110,7 +112,8 @@ impl Write for Text {
 /// The lines of one record, with its random identifiers named in the order of their appearance.
 fn lines_of(record: &CloseRecord) -> Vec<serde_json::Value> {
     let written = Text::default();
-    let pipeline = Pipeline::with_exporter(&plan(), resource(), ConsoleExporter::new(written.clone()));
+    let pipeline =
+        Pipeline::with_exporter(&plan(), resource(), ConsoleExporter::new(written.clone())).unwrap();
     spans::emit(&pipeline.tracer(), record, Mode::Ebpf, &clock(), None);
     assert!(pipeline.shut_down(DEADLINE));
     let bytes = written.0.lock().unwrap().clone();
@@ -148,7 +151,8 @@ fn the_console_prints_each_kind_of_close() {
 #[test]
 fn a_console_line_has_exactly_the_promised_keys_in_order() {
     let written = Text::default();
-    let pipeline = Pipeline::with_exporter(&plan(), resource(), ConsoleExporter::new(written.clone()));
+    let pipeline =
+        Pipeline::with_exporter(&plan(), resource(), ConsoleExporter::new(written.clone())).unwrap();
     spans::emit(&pipeline.tracer(), &records::false_kill(), Mode::Ebpf, &clock(), None);
     assert!(pipeline.shut_down(DEADLINE));
     let bytes = written.0.lock().unwrap().clone();
@@ -303,7 +307,7 @@ fn a_kill_that_becomes_justified_under_the_same_verdict_is_an_event_of_its_own()
 #[test]
 fn a_return_links_to_the_end_that_it_follows_and_says_what_it_cost() {
     let collector = Collector::default();
-    let pipeline = Pipeline::with_exporter(&plan(), resource(), collector.clone());
+    let pipeline = Pipeline::with_exporter(&plan(), resource(), collector.clone()).unwrap();
     let mut ends = EndSpans::default();
     let end = records::false_kill();
     let emitted = spans::emit(&pipeline.tracer(), &end, Mode::Ebpf, &clock(), None);
@@ -493,37 +497,6 @@ fn a_collector_that_is_down_costs_counted_spans_over_grpc() {
     a_collector_that_is_down_costs_counted_spans(OtlpProtocol::Grpc);
 }
 
-/// An exporter that never gets done.
-#[derive(Debug)]
-struct Stuck;
-
-impl opentelemetry_sdk::trace::SpanExporter for Stuck {
-    async fn export(
-        &self,
-        _: Vec<opentelemetry_sdk::trace::SpanData>,
-    ) -> opentelemetry_sdk::error::OTelSdkResult {
-        std::thread::park_timeout(DEADLINE);
-        Ok(())
-    }
-}
-
-#[test]
-fn the_last_quarter_of_the_queue_is_for_closes_by_this_side() {
-    let plan = Plan { max_queue_size: 40, max_export_batch_size: 40, ..plan() };
-    let pipeline = Pipeline::with_exporter(&plan, resource(), Stuck);
-    let counts = pipeline.counts();
-    for _ in 0..40 {
-        spans::emit(&pipeline.tracer(), &records::peer_reset(), Mode::Ebpf, &clock(), None);
-    }
-    assert_eq!((counts.totals().waiting, counts.totals().dropped), (30, 10));
-    for _ in 0..10 {
-        spans::emit(&pipeline.tracer(), &records::false_kill(), Mode::Ebpf, &clock(), None);
-    }
-    assert_eq!((counts.totals().waiting, counts.totals().dropped), (40, 20));
-    // As the process does at its end: what hangs is left behind.
-    std::mem::forget(pipeline);
-}
-
 /// A standard output that nobody reads any more.
 #[derive(Debug)]
 struct Broken;
@@ -539,7 +512,7 @@ impl Write for Broken {
 
 #[test]
 fn a_broken_pipe_is_counted_and_survived() {
-    let pipeline = Pipeline::with_exporter(&plan(), resource(), ConsoleExporter::new(Broken));
+    let pipeline = Pipeline::with_exporter(&plan(), resource(), ConsoleExporter::new(Broken)).unwrap();
     let counts = pipeline.counts();
     for spans in [2, 4] {
         spans::emit(&pipeline.tracer(), &records::false_kill(), Mode::Ebpf, &clock(), None);
