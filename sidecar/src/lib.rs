@@ -17,6 +17,7 @@ pub mod heartbeat_probe;
 pub mod metrics;
 pub mod probe;
 pub mod recording;
+pub mod reload;
 pub mod source;
 pub mod storm_lab;
 pub mod telemetry;

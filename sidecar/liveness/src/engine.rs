@@ -185,6 +185,15 @@ impl Engine {
         self.judge_anew();
     }
 
+    /// Puts another policy, what no socket shows, and other thresholds for leaks in force at once. What it changes for the
+    /// connections that are there comes out of [`Engine::poll`], judged under all of them.
+    pub fn set_rules(&mut self, policy: Policy, deployment: Deployment, leaks: LeakSettings) {
+        self.policy = policy;
+        self.deployment = deployment;
+        self.leaks.set_settings(leaks);
+        self.judge_anew();
+    }
+
     /// Tells what no socket shows. What it changes for the connections that are there comes out of [`Engine::poll`].
     pub fn set_deployment(&mut self, deployment: Deployment) {
         self.deployment = deployment;

@@ -36,6 +36,7 @@ use tokio::sync::{Semaphore, mpsc};
 use crate::census::control::ReapControl;
 use crate::connections::Connections;
 use crate::driver::clock::{Clock as _, MonotonicClock};
+use crate::reload::ReloadState;
 use crate::source::Mode;
 use crate::telemetry::pipeline::SpanCounts;
 use counters::ApiCounters;
@@ -60,7 +61,7 @@ pub trait MetricsPage: Send + Sync {
 pub struct About {
     /// How evidence is gathered.
     pub mode: Mode,
-    /// Name of the policy.
+    /// Name of the policy at the start.
     pub policy: &'static str,
     /// Signals that this kernel or mode does not give.
     pub missing_signals: Vec<String>,
@@ -77,6 +78,7 @@ pub struct Api {
     reports: mpsc::Sender<Vec<Input>>,
     metrics: Option<Arc<dyn MetricsPage>>,
     reaping: Arc<ReapControl>,
+    reloads: Option<Arc<ReloadState>>,
     /// Places for bodies that are being read.
     bodies: Semaphore,
     /// Places for readers of events.
@@ -104,6 +106,7 @@ impl Api {
             reports,
             metrics: None,
             reaping: Arc::default(),
+            reloads: None,
             bodies: Semaphore::new(BODIES_MAX),
             readers: Arc::new(Semaphore::new(stream::READERS_MAX)),
         }
@@ -121,6 +124,18 @@ impl Api {
     pub fn with_reaping(mut self, control: Arc<ReapControl>) -> Self {
         self.reaping = control;
         self
+    }
+
+    /// The same with a configuration that may be read anew.
+    #[must_use]
+    pub fn with_reloads(mut self, reloads: Arc<ReloadState>) -> Self {
+        self.reloads = Some(reloads);
+        self
+    }
+
+    /// Name of the policy in force.
+    fn policy(&self) -> &'static str {
+        self.reloads.as_ref().map_or(self.about.policy, |reloads| reloads.policy().as_str())
     }
 
     /// What the API counts of itself.

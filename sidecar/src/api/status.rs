@@ -39,7 +39,7 @@ pub(super) async fn status(
     Ok(Json(Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         mode: api.about.mode.as_str().to_owned(),
-        policy: api.about.policy.to_owned(),
+        policy: api.policy().to_owned(),
         ready: api.connections.is_ready(),
         uptime_ms: api.now().ms_since(api.started_at),
         missing_signals: api.about.missing_signals.clone(),

@@ -21,13 +21,14 @@ use crate::census::control::ReapControl;
 use crate::census::reaper::Reaper;
 use crate::check::Findings;
 use crate::cli::RunArguments;
-use crate::config::{Environment, ModeChoice, Settings};
+use crate::config::{Environment, ModeChoice, Settings, Sources};
 use crate::connections::Connections;
 use crate::driver::clock::{Clock as _, MonotonicClock};
 use crate::driver::{Driver, Report};
 use crate::metrics::{self, Feed, Metrics, MetricsPipeline};
 use crate::probe::RawSocketProber;
 use crate::recording::{FORMAT, Header, Recorder};
+use crate::reload::{self, RULES_MAX, ReloadState, Rules, Watch};
 use crate::source::ebpf::error::missing_capabilities;
 use crate::source::ebpf::{EbpfOptions, EbpfSource};
 use crate::source::sock_diag::{self, SockDiagSource};
@@ -47,16 +48,18 @@ const FLUSH_GRACE: Duration = Duration::from_millis(500);
 /// # Errors
 /// [`CommandError`], whose exit code tells what kind it is.
 pub fn execute(arguments: &RunArguments) -> Result<(), CommandError> {
-    let settings =
-        Settings::load(arguments.layer(), arguments.config.as_deref(), &Environment::of_process())?;
+    let sources = Sources::new(arguments.layer(), arguments.config.as_deref(), Environment::of_process());
+    let layer = sources.layer()?;
+    let settings = Settings::resolve(layer.clone())?;
+    let reloads = Arc::new(ReloadState::new(settings.policy_name));
     let runtime = runtime()?;
-    let result = runtime.block_on(run(settings));
+    let result = runtime.block_on(run(settings, Watch::new(sources, layer, Arc::clone(&reloads)), reloads));
     // Whatever hangs in an exporter is left to the exit of the process.
     runtime.shutdown_background();
     result
 }
 
-async fn run(settings: Settings) -> Result<(), CommandError> {
+async fn run(settings: Settings, watch: Watch, reloads: Arc<ReloadState>) -> Result<(), CommandError> {
     let logs = Logs::start(settings.log, |name| {
         std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
     });
@@ -75,7 +78,8 @@ async fn run(settings: Settings) -> Result<(), CommandError> {
     }
 
     let page_at = serve_metrics(settings.metrics.page_at(metrics_plan.prometheus), &pipelines.metrics).await;
-    let result = start_source(&settings, &pipelines, page_at).await;
+    pipelines.metrics.metrics().reloads_are(Arc::clone(&reloads));
+    let result = start_source(&settings, &pipelines, page_at, (watch, reloads)).await;
     flush(pipelines, settings.shutdown.flush).await;
     let lost_lines = logs.lost_lines().dropped_lines();
     if lost_lines > 0 {
@@ -122,18 +126,23 @@ async fn start_source(
     settings: &Settings,
     pipelines: &Pipelines,
     page_at: Option<SocketAddr>,
+    (watch, reloads): (Watch, Arc<ReloadState>),
 ) -> Result<(), CommandError> {
-    // Handlers first: a signal that comes during the start must end it in order too.
+    // Handlers first: a signal that comes during the start must end it in order too, and a SIGHUP must not end it.
     let stop = stop_signals()?;
+    let (rules, next_rules) = mpsc::channel(RULES_MAX);
+    reload::watch(watch, rules)
+        .map_err(|cause| CommandError::System { step: "installing a signal handler", cause })?;
     // Before the source: it leaves out what ackbeat itself listens on.
     let listeners = Listeners::bind(&settings.api);
     let own_ports: Vec<u16> = listeners.address().iter().chain(&page_at).map(SocketAddr::port).collect();
+    let surroundings = Surroundings { listeners, own_ports: own_ports.clone(), stop, next_rules, reloads };
     if settings.mode != ModeChoice::SockDiag {
         match start_ebpf(settings, &own_ports)? {
             Some(source) => {
                 let missing =
                     source.missing_signals().iter().map(|missing| missing.signal.to_owned()).collect();
-                return drive(settings, pipelines, source, missing, listeners, &own_ports, stop).await;
+                return drive(settings, pipelines, source, missing, surroundings).await;
             }
             None => info!("mode auto goes on with sock-diag"),
         }
@@ -150,7 +159,18 @@ async fn start_source(
         .map_err(|error| CommandError::Missing(format!("{error}\n{}", Findings::gather().explain())))?
         .without(&own_ports);
     let missing = sock_diag::MISSING_SIGNALS.iter().map(|(signal, _)| (*signal).to_owned()).collect();
-    drive(settings, pipelines, source, missing, listeners, &own_ports, stop).await
+    drive(settings, pipelines, source, missing, surroundings).await
+}
+
+/// What a sidecar has around it, whatever its source is.
+struct Surroundings {
+    listeners: Listeners,
+    /// Ports that ackbeat itself listens on.
+    own_ports: Vec<u16>,
+    stop: mpsc::Receiver<()>,
+    /// Rules of a configuration that was read anew.
+    next_rules: mpsc::Receiver<Rules>,
+    reloads: Arc<ReloadState>,
 }
 
 /// Starts the eBPF source. `None` if this kernel cannot do it and the mode allows the other one.
@@ -189,10 +209,9 @@ async fn drive<S: Source>(
     pipelines: &Pipelines,
     source: S,
     missing_signals: Vec<String>,
-    listeners: Listeners,
-    own_ports: &[u16],
-    stop: mpsc::Receiver<()>,
+    surroundings: Surroundings,
 ) -> Result<(), CommandError> {
+    let Surroundings { listeners, own_ports, stop, next_rules, reloads } = surroundings;
     let recorder = begin_recording(settings, source.mode())?;
     let (publisher, events) = events::channel();
     let Pipelines { spans, metrics } = pipelines;
@@ -211,13 +230,14 @@ async fn drive<S: Source>(
     let (report, reports) = mpsc::channel(REPORTS_MAX);
     let control = Arc::new(ReapControl::new(settings.leaks.reap));
     if let Some(reaper) =
-        take_censuses(settings, pipelines, source.mode(), own_ports, report.clone(), &control)
+        take_censuses(settings, pipelines, source.mode(), &own_ports, report.clone(), &control)
     {
         telemetry = telemetry.with_reaper(reaper, Arc::clone(&control));
     }
     let about = About { mode: source.mode(), policy: settings.policy_name.as_str(), missing_signals };
     let mut api = Api::new(about, Arc::clone(&connections), spans.counts(), events, report)
-        .with_reaping(Arc::clone(&control));
+        .with_reaping(Arc::clone(&control))
+        .with_reloads(reloads);
     if let Some(page) = metrics.page() {
         api = api.with_metrics(Arc::new(page));
     }
@@ -227,7 +247,7 @@ async fn drive<S: Source>(
     if let Some(prober) = prober {
         driver = driver.with_prober(Box::new(prober));
     }
-    let ended = driver.with_reports(reports).run(stop).await;
+    let ended = driver.with_reports(reports).with_rules(next_rules).run(stop).await;
     drop(serving);
     let Report { source, closed, cut_short, probes } = ended?;
     let probes_sent = settings.window_probes.map(|_| probes.sent);

@@ -304,6 +304,7 @@ impl<'a> Pass<'a> {
             Line::Tick(tick) => self.lanes.pass(tick.at),
             Line::Gap(count) => self.lanes.gap(*count),
             Line::ShutDown(at) => self.lanes.pass(*at),
+            Line::Rules(rules) => self.lanes.pass(rules.at),
         }
         if let Some((first, others)) = self.engines.split_first_mut() {
             for engine in others {

@@ -12,8 +12,8 @@ use super::{ConfigError, Layer};
 /// Largest file that is read, in bytes.
 const FILE_MAX_BYTES: u64 = 1024 * 1024;
 
-/// Reads a YAML file.
-pub(super) fn read(path: &Path) -> Result<Layer, ConfigError> {
+/// Reads a file.
+pub(super) fn text(path: &Path) -> Result<String, ConfigError> {
     let failed = |cause| ConfigError::Read { path: path.to_path_buf(), cause };
     let mut text = String::new();
     // A device or a pipe may never end.
@@ -27,7 +27,7 @@ pub(super) fn read(path: &Path) -> Result<Layer, ConfigError> {
             message: format!("it is longer than {FILE_MAX_BYTES} bytes; that is no file of settings"),
         });
     }
-    parse(&text, path)
+    Ok(text)
 }
 
 /// Reads YAML text; `path` is for the message.

@@ -11,6 +11,7 @@ mod layer;
 mod leaks;
 mod reasons;
 pub mod reference;
+mod sources;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -27,6 +28,7 @@ pub use layer::{
     RecordingLayer, ShutdownLayer, ThresholdsLayer,
 };
 pub use leaks::ReapChoice;
+pub use sources::{LayerChange, Sources, takes_effect_at_once};
 
 use crate::heartbeat::Selection;
 use crate::source::Ports;
@@ -289,13 +291,7 @@ impl Settings {
         config_file: Option<&Path>,
         environment: &Environment,
     ) -> Result<Self, ConfigError> {
-        let from_environment = environment.layer()?;
-        let config_file = config_file.map(Path::to_path_buf).or_else(|| environment.config_file());
-        let from_file = match &config_file {
-            Some(path) => file::read(path)?,
-            None => Layer::default(),
-        };
-        Self::resolve(from_file.overridden_by(from_environment).overridden_by(command_line))
+        Self::resolve(Sources::new(command_line, config_file, environment.clone()).layer()?)
     }
 
     /// Fills the defaults in and checks the ranges.

@@ -10,7 +10,7 @@ use super::layer;
 use super::reasons::reason;
 use super::{
     AskedByChoice, LogFormat, LogLevel, MatchChoice, ModeChoice, PolicyName, ProfileChoice, ProxyChoice,
-    ReapChoice,
+    ReapChoice, takes_effect_at_once,
 };
 
 /// What a value looks like.
@@ -536,8 +536,9 @@ pub const OTEL_VARIABLES: &[(&str, &str)] = &[
     (
         "`OTEL_BSP_SCHEDULE_DELAY`, `OTEL_BSP_MAX_QUEUE_SIZE`, `OTEL_BSP_MAX_EXPORT_BATCH_SIZE`",
         "the queue of spans; 8192 by default, more than the specification's 2048: a host that ends closes thousands of \
-         connections at once. Spans wait in it for a collector that is away; its last quarter is for the connections \
-         that this side closed, and what finds no room is counted as dropped. The console's default delay is 200 ms",
+         connections at once. Spans wait in it for a collector that is away. When it is full the oldest goes, but \
+         for the spans of closes by this side: those go last. What goes is counted as dropped. One export takes at most \
+         half of the queue. The console's default delay is 200 ms",
     ),
     (
         "`OTEL_METRICS_EXPORTER`",
@@ -568,6 +569,11 @@ pub fn render() -> String {
          Every setting is a key of the YAML file (`--config FILE` or `ACKBEAT_CONFIG`), an environment variable, and in part a\n\
          flag. The command line is stronger than the environment, the environment than the file, the file than the default.\n\
          An unknown key or an unknown `ACKBEAT_` variable stops the start with exit code 2 and its name.\n\n\
+         The file is looked at every two seconds, and at once on a SIGHUP; a mounted ConfigMap that is swapped is noticed (one that\n\
+         is mounted by `subPath` never changes). What it says is put in force as a whole, or not at all: with a mistake in it the\n\
+         old configuration stays, and a log line and `ackbeat_config_reloads_total{outcome=\"refused\"}` tell. Settings that take\n\
+         effect while it runs do so then, for open connections too; a change of any other is logged and waits for the next\n\
+         start. Variables and flags cannot change, and stay stronger.\n\n\
          Exit codes: 0 done; 1 an unexpected failure of the system (standard output that cannot be written, an exporter that\n\
          cannot be built, a source of evidence that broke), told on standard error; 2 bad usage or configuration; 3 missing\n\
          privilege or kernel feature.\n\n\
@@ -579,12 +585,13 @@ pub fn render() -> String {
         // Writing to a string cannot fail.
         let _ = write!(
             page,
-            "## `{}`\n\nVariable `{}`{}. Value: {}. Default: {}.\n\n{}\n\n",
+            "## `{}`\n\nVariable `{}`{}. Value: {}. Default: {}.{}\n\n{}\n\n",
             setting.key,
             setting.variable(),
             flag,
             setting.expected(),
             setting.default,
+            if takes_effect_at_once(setting.key) { " Takes effect while it runs." } else { "" },
             setting.meaning
         );
     }

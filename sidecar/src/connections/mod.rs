@@ -20,6 +20,7 @@ use ackbeat_storms::{
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::driver::Housekeeping;
+use crate::reload::Rules;
 use directory::Directory;
 pub use directory::{Cursor, Found};
 
@@ -142,6 +143,14 @@ impl Connections {
         state.engine.shut_down(now);
         state.storms.shut_down(now);
         state.take_outputs(steps);
+    }
+
+    /// Puts other rules in force, for what is open too. What the engine decided is appended to `steps`.
+    pub fn set_rules(&self, rules: &Rules, steps: &mut Vec<Step>) {
+        let mut state = self.state.lock();
+        state.engine.set_rules(rules.thresholds.clone(), rules.deployment.clone(), rules.leaks.clone());
+        state.take_outputs(steps);
+        MutexGuard::unlock_fair(state);
     }
 
     /// See [`Engine::set_window_probes`].

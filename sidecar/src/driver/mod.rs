@@ -19,6 +19,7 @@ use tracing::Instrument as _;
 use crate::connections::{Connections, INPUTS_AT_ONCE, Step};
 use crate::probe::Prober;
 use crate::recording::Recorder;
+use crate::reload::Rules;
 use crate::source::{Source, SourceCounters, SourceError};
 use crate::telemetry::own_spans;
 use clock::Clock;
@@ -95,6 +96,10 @@ pub struct Driver<S, C, K> {
     reports: Option<mpsc::Receiver<Vec<Input>>>,
     /// Reports that were taken and not fed yet.
     reported: Vec<Input>,
+    /// Other rules, when the configuration was read anew.
+    rules: Option<mpsc::Receiver<Rules>>,
+    /// Rules that were taken and are not in force yet.
+    next_rules: Option<Rules>,
     drain: Duration,
     inputs: Vec<Input>,
     /// What the engine is told next.
@@ -126,6 +131,8 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
             probes: Probes::default(),
             reports: None,
             reported: Vec::new(),
+            rules: None,
+            next_rules: None,
             drain,
             inputs: Vec::new(),
             chunk: Vec::new(),
@@ -148,6 +155,13 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
     #[must_use]
     pub fn with_reports(mut self, reports: mpsc::Receiver<Vec<Input>>) -> Self {
         self.reports = Some(reports);
+        self
+    }
+
+    /// The same with other rules that may come while it runs.
+    #[must_use]
+    pub fn with_rules(mut self, rules: mpsc::Receiver<Rules>) -> Self {
+        self.rules = Some(rules);
         self
     }
 
@@ -191,8 +205,12 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
                 biased;
                 _ = stop.recv() => true,
                 readable = self.source.readable() => { readable?; false }
-                report = next_report(&mut self.reports), if self.reported.is_empty() => {
+                report = next(&mut self.reports), if self.reported.is_empty() => {
                     self.reported = report;
+                    false
+                }
+                rules = next(&mut self.rules), if self.next_rules.is_none() => {
+                    self.next_rules = Some(rules);
                     false
                 }
                 () = sleep_until(due, &self.clock) => false,
@@ -230,7 +248,7 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
                 biased;
                 signal = stop.recv() => signal.is_some(),
                 readable = self.source.readable() => { readable?; false }
-                report = next_report(&mut self.reports), if self.reported.is_empty() => {
+                report = next(&mut self.reports), if self.reported.is_empty() => {
                     self.reported = report;
                     false
                 }
@@ -274,6 +292,7 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
         }
         let now = self.clock.now();
         if !more {
+            self.put_rules_in_force(now);
             self.feed_reports(now);
             if self.sample_due(self.connections.due().1).is_some_and(|at| at <= now) {
                 self.source.sample(&mut self.inputs)?;
@@ -298,6 +317,18 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
             recorder.tick(due, now);
         }
         self.connections.handle_timeout(now, &mut self.steps);
+        self.tell();
+    }
+
+    /// Puts other rules in force, if some wait. What came before is judged by the old ones.
+    fn put_rules_in_force(&mut self, now: Timestamp) {
+        let Some(rules) = self.next_rules.take() else { return };
+        self.tick(now, now);
+        let rules = Rules { at: now, ..rules };
+        if let Some(recorder) = &mut self.recorder {
+            recorder.rules(&rules);
+        }
+        self.connections.set_rules(&rules, &mut self.steps);
         self.tell();
     }
 
@@ -416,14 +447,14 @@ impl<S: Source, C: Clock, K: Sink> Driver<S, C, K> {
     }
 }
 
-/// What is reported next; never, once nobody can report any more.
-async fn next_report(reports: &mut Option<mpsc::Receiver<Vec<Input>>>) -> Vec<Input> {
-    if let Some(receiver) = reports
-        && let Some(report) = receiver.recv().await
+/// What comes next; never, once nobody can send any more.
+async fn next<T>(channel: &mut Option<mpsc::Receiver<T>>) -> T {
+    if let Some(receiver) = channel
+        && let Some(message) = receiver.recv().await
     {
-        return report;
+        return message;
     }
-    *reports = None;
+    *channel = None;
     std::future::pending().await
 }
 

@@ -408,6 +408,75 @@ async fn a_replay_decides_what_the_live_run_decided() {
     assert_eq!(closed, 1);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn other_rules_take_effect_at_once_and_a_replay_follows_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("run.jsonl");
+    let patient = Policy { unreachable_after_ms: 3_600_000, stalled_after_ms: 3_600_000, ..policy() };
+    let header = Header {
+        ackbeat_recording: FORMAT,
+        version: "0.1.0".to_owned(),
+        mode: "ebpf".to_owned(),
+        policy: "default".to_owned(),
+        thresholds: patient.clone(),
+        leaks: ackbeat_liveness::leak::LeakSettings::default(),
+        deployment: Deployment::default(),
+        ticks: true,
+        began_at: MonotonicClock.now(),
+        began_unix_ns: 0,
+        segment: None,
+    };
+    let steps = [(5, Step::Open(CONNECTION)), (5, Step::WriteIntoClosedWindow(5_000))];
+    let collected = Collected::default();
+    let (stop, stopped) = mpsc::channel(4);
+    let (rules, next_rules) = mpsc::channel(1);
+    let driver = Driver::new(
+        Script::new(&steps, Arc::new(AtomicUsize::new(0))),
+        Arc::new(Connections::new(Engine::new(patient.clone()))),
+        MonotonicClock,
+        collected.clone(),
+        Some(Recorder::begin(&path, 1 << 24, &header).unwrap()),
+        Duration::ZERO,
+    )
+    .with_rules(next_rules);
+    let task = tokio::spawn(driver.run(stopped));
+    let justified = |outputs: &[Output]| {
+        outputs.iter().any(|output| matches!(output, Output::VerdictChanged(change) if change.kill_justified))
+    };
+    let stalled = |outputs: &[Output]| {
+        outputs.iter().any(
+            |output| matches!(output, Output::VerdictChanged(change) if change.to == ackbeat_liveness::Verdict::Stalled),
+        )
+    };
+    collected.wait_for("a stalled peer", stalled).await;
+    // Longer than the other rules would have let it.
+    tokio::time::sleep(Duration::from_millis(2 * policy().stalled_after_ms)).await;
+    assert!(!justified(&collected.outputs()), "the first rules have all the time of the world");
+    let others = Rules {
+        at: MonotonicClock.now(),
+        policy: "fast".to_owned(),
+        thresholds: policy(),
+        leaks: ackbeat_liveness::leak::LeakSettings::default(),
+        deployment: Deployment::default(),
+    };
+    rules.send(others).await.unwrap();
+    collected.wait_for("a kill that the other rules justify", justified).await;
+    stop.send(()).await.unwrap();
+    task.await.unwrap().unwrap();
+
+    let mut again = Vec::new();
+    let summary =
+        replay(&mut Reader::open(&path).unwrap(), patient.clone(), |output| again.push(output.clone()))
+            .unwrap();
+    assert_eq!(again, collected.outputs());
+    assert_eq!(summary.missing, 0);
+    // Under rules of one's own the recorded ones are not followed.
+    let mut again = Vec::new();
+    let own = Policy { silent_after_ms: 3_600_000, ..patient };
+    replay(&mut Reader::open(&path).unwrap(), own, |output| again.push(output.clone())).unwrap();
+    assert!(!justified(&again));
+}
+
 /// Keeps what it is to send.
 #[derive(Clone, Default)]
 struct KeptProbes(Arc<Mutex<Vec<ProbeWanted>>>);

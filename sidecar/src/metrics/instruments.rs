@@ -20,6 +20,7 @@ use crate::api::counters::ApiCounters;
 use crate::census::control::ReapControl;
 use crate::connections::Storms;
 use crate::driver::Housekeeping;
+use crate::reload::ReloadState;
 use crate::source::Mode;
 use crate::telemetry::attributes;
 
@@ -185,6 +186,12 @@ impl Metrics {
     pub fn reaps_are(&self, control: Arc<ReapControl>) {
         // There is one; a second one would not be counted.
         let _ = self.0.observed.reaps.set(control);
+    }
+
+    /// The configuration may be read anew, and these are the totals.
+    pub fn reloads_are(&self, reloads: Arc<ReloadState>) {
+        // There is one; a second one would not be counted.
+        let _ = self.0.observed.reloads.set(reloads);
     }
 
     pub(super) fn standing(&self) -> &Standing {

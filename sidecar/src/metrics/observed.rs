@@ -16,6 +16,7 @@ use crate::api::counters::{ApiCounters, HeartbeatOutcome};
 use crate::census::control::ReapControl;
 use crate::connections::Storms;
 use crate::driver::Housekeeping;
+use crate::reload::ReloadState;
 use crate::telemetry::pipeline::SpanCounts;
 
 /// Totals that others keep.
@@ -60,6 +61,8 @@ pub(super) struct Observed {
     pub(super) sockets: Mutex<Option<SocketCounts>>,
     /// What became of sockets that were to be destroyed.
     pub(super) reaps: OnceLock<Arc<ReapControl>>,
+    /// What became of readings of the configuration file.
+    pub(super) reloads: OnceLock<Arc<ReloadState>>,
 }
 
 /// Sockets by state, in the order of [`TcpState::ALL`](ackbeat_liveness::TcpState::ALL).
@@ -400,6 +403,11 @@ fn api(meter: &Meter, observed: &Arc<Observed>) {
 }
 
 fn own(meter: &Meter, observed: &Arc<Observed>) {
+    counter(meter, &table::CONFIG_RELOADS, observed, |observed, instrument| {
+        if let Some(reloads) = observed.reloads.get() {
+            outcomes(&reloads.totals().map(|(outcome, count)| (outcome.as_str(), count)), instrument);
+        }
+    });
     let instrument = &table::PROCESS_CPU_TIME;
     meter
         .f64_observable_counter(instrument.name)

@@ -128,6 +128,7 @@ fn instruments(
         api: OnceLock::new(),
         sockets: Mutex::new(None),
         reaps: OnceLock::new(),
+        reloads: OnceLock::new(),
     });
     Metrics::new(&provider.meter_with_scope(scope), observed, exemplars)
 }

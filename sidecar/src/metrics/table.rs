@@ -14,6 +14,7 @@ use ackbeat_storms::PORTS_MAX;
 use crate::api::ROUTES;
 use crate::api::counters::HeartbeatOutcome;
 use crate::census::control::ReapOutcome;
+use crate::reload::ReloadOutcome;
 use crate::telemetry::{attributes, leaks};
 
 /// What kind of instrument it is.
@@ -227,6 +228,10 @@ const LEAK_SIGN: Attribute =
     Attribute { key: leaks::SIGN, values: || LeakSign::ALL.iter().map(|sign| sign.as_str()).collect() };
 const REAP_OUTCOME: Attribute =
     Attribute { key: OUTCOME, values: || ReapOutcome::ALL.iter().map(|outcome| outcome.as_str()).collect() };
+const RELOAD_OUTCOME: Attribute = Attribute {
+    key: OUTCOME,
+    values: || ReloadOutcome::ALL.iter().map(|outcome| outcome.as_str()).collect(),
+};
 /// Key of what found no room.
 pub const LEFT_OUT_OF: &str = "of";
 const LEFT_OUT: Attribute = Attribute { key: LEFT_OUT_OF, values: || vec!["sockets", "ports", "closes"] };
@@ -617,6 +622,14 @@ instruments! {
         &[HEARTBEAT_OUTCOME],
         "Heartbeats that hosts reported: accepted, unmatched (no such connection is watched), redundant (seen on the wire \
          already), or dropped for want of room",
+    );
+    /// Readings of the configuration file.
+    CONFIG_RELOADS = counter(
+        "ackbeat.config.reloads",
+        "{reload}",
+        &[RELOAD_OUTCOME],
+        "Times that the configuration file was read anew: applied, unchanged (nothing in it takes effect before the next \
+         start), or refused for a mistake in it, so that the old one stays",
     );
     /// CPU.
     PROCESS_CPU_TIME = counter(

@@ -5,6 +5,7 @@
 //! {"input":"opened",…}
 //! {"tick":{"due":…,"at":…}}
 //! {"gap":3}
+//! {"rules":{"at":…,"policy":"fast","thresholds":{…},"leaks":{…},"deployment":{…}}}
 //! {"shut_down":…}
 //! ```
 //!
@@ -24,6 +25,9 @@
 //!
 //! A `tick` is a call of `handle_timeout`: when it was due and when it came, so that a pause of the sidecar is the same
 //! pause in the replay. A `gap` says how many lines are missing there.
+//! `rules` are what the configuration said when it was read anew. A replay under the recorded thresholds follows them; one under
+//! others keeps its own.
+//!
 //! A recording without ticks (made by a test, say) is replayed as if the engine had always been called on time. All times are nanoseconds of the recorded
 //! machine's monotonic clock, but `began_unix_ns`.
 
@@ -37,6 +41,7 @@ use ackbeat_liveness::leak::LeakSettings;
 use ackbeat_liveness::{Deployment, Input, Policy, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use crate::reload::Rules;
 pub use reader::{ReadError, Reader};
 pub use recorder::{RecordError, Recorder};
 
@@ -96,6 +101,8 @@ pub enum Line {
     Gap(u64),
     /// The sidecar stopped.
     ShutDown(Timestamp),
+    /// Other rules are in force from here on.
+    Rules(Box<Rules>),
 }
 
 /// A call of `handle_timeout`.
@@ -108,12 +115,13 @@ pub struct Tick {
 }
 
 /// The lines that are no inputs, as they are written.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Mark {
     Tick(Tick),
     Gap(u64),
     ShutDown(Timestamp),
+    Rules(Box<Rules>),
 }
 
 /// A connection that was open at the start of a segment.

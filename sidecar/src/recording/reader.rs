@@ -157,13 +157,15 @@ impl Reader {
             if is_carried && self.is_continuing {
                 continue;
             }
-            let is_mark =
-                [&b"{\"tick\""[..], b"{\"gap\"", b"{\"shut_down\""].iter().any(|mark| text.starts_with(mark));
+            let is_mark = [&b"{\"tick\""[..], b"{\"gap\"", b"{\"shut_down\"", b"{\"rules\""]
+                .iter()
+                .any(|mark| text.starts_with(mark));
             let line = if is_mark {
                 serde_json::from_slice::<Mark>(&text).map(|mark| match mark {
                     Mark::Tick(tick) => Line::Tick(tick),
                     Mark::Gap(count) => Line::Gap(count),
                     Mark::ShutDown(at) => Line::ShutDown(at),
+                    Mark::Rules(rules) => Line::Rules(rules),
                 })
             } else if is_carried {
                 serde_json::from_slice::<Carried<Input>>(&text)
@@ -171,6 +173,9 @@ impl Reader {
             } else {
                 serde_json::from_slice::<Input>(&text).map(|input| Line::Input(Box::new(input)))
             };
+            if let Ok(Line::Rules(rules)) = &line {
+                ThresholdsLayer::check(&rules.thresholds).map_err(|error| self.bad(error.to_string()))?;
+            }
             return line.map(Some).map_err(|error| self.bad(error.to_string()));
         }
     }

@@ -16,6 +16,7 @@ use serde::Serialize;
 use super::carried::OpenConnections;
 use super::payload::PayloadHasher;
 use super::{Header, Mark, Segment, Tick};
+use crate::reload::Rules;
 
 /// Lines that wait for the disk at most.
 const LINES_MAX: usize = 16_384;
@@ -146,6 +147,17 @@ impl Recorder {
     pub fn tick(&mut self, due: Timestamp, at: Timestamp) {
         self.line(&Mark::Tick(Tick { due, at }));
         self.segments.last = self.segments.last.max(at);
+    }
+
+    /// Records that other rules are in force from now on. Later segments begin with them.
+    pub fn rules(&mut self, rules: &Rules) {
+        self.line(&Mark::Rules(Box::new(rules.clone())));
+        let header = &mut self.segments.header;
+        header.policy.clone_from(&rules.policy);
+        header.thresholds.clone_from(&rules.thresholds);
+        header.leaks.clone_from(&rules.leaks);
+        header.deployment.clone_from(&rules.deployment);
+        self.segments.last = self.segments.last.max(rules.at);
     }
 
     /// Records the end.

@@ -44,7 +44,7 @@ impl Summary {
             Line::Input(_) => self.inputs += 1,
             // A damaged line may say anything.
             Line::Gap(count) => self.missing = self.missing.saturating_add(*count),
-            Line::Tick(_) | Line::ShutDown(_) => {}
+            Line::Tick(_) | Line::ShutDown(_) | Line::Rules(_) => {}
         }
     }
 }
@@ -106,7 +106,7 @@ impl Rerun {
         let fact = match &line {
             Line::Input(input) => Some(Fact::of(input)),
             Line::Gap(_) => Some(Fact::Lost { at: self.last }),
-            Line::Tick(_) | Line::ShutDown(_) => None,
+            Line::Tick(_) | Line::ShutDown(_) | Line::Rules(_) => None,
         };
         let late_ticks = self.engine.counters().late_ticks;
         match line {
@@ -133,6 +133,15 @@ impl Rerun {
                 }
                 self.engine.shut_down(at);
                 self.is_shut_down = true;
+            }
+            Line::Rules(rules) => {
+                if !self.is_as_recorded {
+                    self.pass_time(rules.at, decided);
+                }
+                self.last = self.last.max(rules.at);
+                let thresholds =
+                    if self.is_as_recorded { rules.thresholds } else { self.engine.policy().clone() };
+                self.engine.set_rules(thresholds, rules.deployment, rules.leaks);
             }
         }
         if let Some(storms) = &mut self.storms {

@@ -95,7 +95,7 @@ fn inputs_of(paths: &[&Path]) -> (Vec<Input>, u64) {
         match line {
             Line::Input(input) => inputs.push(*input),
             Line::Gap(count) => missing += count,
-            Line::Tick(_) | Line::ShutDown(_) => {}
+            Line::Tick(_) | Line::ShutDown(_) | Line::Rules(_) => {}
         }
     }
     (inputs, missing)

@@ -119,7 +119,7 @@ fn only(recording: &Path, truth: &Truth, place: usize) -> Result<(Vec<u8>, Truth
                 text.push(b'\n');
                 continue;
             }
-            Line::Tick(_) | Line::Gap(_) | Line::ShutDown(_) => continue,
+            Line::Tick(_) | Line::Gap(_) | Line::ShutDown(_) | Line::Rules(_) => continue,
         };
         if input.at().as_ns() > until_ns {
             continue;
