@@ -1,9 +1,10 @@
 //! Many short connections: none is lost without being counted.
 
 use std::collections::BTreeMap;
+use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
-use ackbeat_tests::network::IpVersion;
+use ackbeat_tests::network::{IpVersion, Network};
 use ackbeat_tests::sockets;
 use ackbeat_tests::spans::Span;
 use anyhow::{Context, Result, ensure};
@@ -14,15 +15,17 @@ const CONNECTIONS: usize = 2_000;
 const CLIENT_THREADS: usize = 4;
 const DEADLINE: Duration = Duration::from_secs(120);
 
-/// Every other connection is closed by the host first, the rest by the client.
-#[test]
-fn two_thousand_connections_leave_two_thousand_records() -> Result<()> {
-    let scene = Scene::new(IpVersion::V4)?;
-    let began = Instant::now();
-    let ports = std::thread::scope(|scope| -> Result<Vec<u16>> {
+/// Opens and closes `count` connections, every other one closed by the host first, and gives the clients' ports.
+pub(crate) fn short_connections(
+    network: &Network,
+    listener: &TcpListener,
+    address: SocketAddr,
+    count: usize,
+) -> Result<Vec<u16>> {
+    std::thread::scope(|scope| -> Result<Vec<u16>> {
         let host = scope.spawn(|| -> Result<()> {
-            for number in 0..CONNECTIONS {
-                let mut stream = sockets::accept(&scene.listener)?;
+            for number in 0..count {
+                let mut stream = sockets::accept(listener)?;
                 if number % 2 == 0 {
                     // The client closes first, if it is not quicker than this side anyway.
                     sockets::read_to_end(&mut stream)?;
@@ -33,10 +36,10 @@ fn two_thousand_connections_leave_two_thousand_records() -> Result<()> {
         let clients: Vec<_> = (0..CLIENT_THREADS)
             .map(|_| {
                 scope.spawn(|| {
-                    scene.network.client.run(|| {
-                        (0..CONNECTIONS / CLIENT_THREADS)
+                    network.client.run(|| {
+                        (0..count / CLIENT_THREADS)
                             .map(|_| {
-                                let client = sockets::connect(scene.address)?;
+                                let client = sockets::connect(address)?;
                                 Ok(client.local_addr().context("reading the client's address failed")?.port())
                             })
                             .collect::<Result<Vec<u16>>>()
@@ -50,7 +53,15 @@ fn two_thousand_connections_leave_two_thousand_records() -> Result<()> {
         }
         host.join().ok().context("the host panicked")??;
         Ok(ports)
-    })?;
+    })
+}
+
+/// Every other connection is closed by the host first, the rest by the client.
+#[test]
+fn two_thousand_connections_leave_two_thousand_records() -> Result<()> {
+    let scene = Scene::new(IpVersion::V4)?;
+    let began = Instant::now();
+    let ports = short_connections(&scene.network, &scene.listener, scene.address, CONNECTIONS)?;
     let rate = f64::from(u32::try_from(CONNECTIONS)?) / began.elapsed().as_secs_f64();
     println!("{CONNECTIONS} connections at {rate:.0} a second");
 
@@ -89,7 +100,7 @@ fn times(ports: &[u16]) -> BTreeMap<u16, usize> {
 }
 
 /// The latest total of this name in the sidecar's log.
-fn latest(log: &[String], key: &str) -> Option<u64> {
+pub(crate) fn latest(log: &[String], key: &str) -> Option<u64> {
     log.iter().rev().find_map(|line| {
         let (_, value) = line.split_once(key)?;
         value.split(|letter: char| !letter.is_ascii_digit()).next()?.parse().ok()
@@ -102,7 +113,7 @@ fn counted_losses(log: &[String]) -> u64 {
 }
 
 /// Every record that the kernel programs wanted to send was seen, dropped or refused; none vanished.
-fn sum(log: &[String]) -> Result<String> {
+pub(crate) fn sum(log: &[String]) -> Result<String> {
     let total = |key: &str| latest(log, key).with_context(|| format!("the log does not say {key}"));
     let sent = total("records_sent=")?;
     let (seen, dropped, rejected) =

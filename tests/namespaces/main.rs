@@ -3,6 +3,7 @@
 mod api;
 mod attribution;
 mod drop_in;
+mod faults;
 mod garbage;
 mod heartbeat_position;
 mod hosts;
@@ -21,4 +22,5 @@ mod socket_statistics;
 mod storms;
 mod text_heartbeats;
 mod top;
+mod unprivileged;
 mod window_probe;

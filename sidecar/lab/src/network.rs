@@ -202,6 +202,16 @@ impl Network {
         Ok(before_ns)
     }
 
+    /// Takes the host's interface away and puts a new one in its place, with the same name and addresses. Connections do not
+    /// notice, but for a moment without a path.
+    ///
+    /// # Errors
+    /// As [`Network::create`].
+    pub fn replug_host(&self) -> Result<()> {
+        run(Some(&self.host), "ip", &["link", "delete", "host0"])?;
+        self.join(&self.host, "host0", 1)
+    }
+
     /// Lets the router drop everything between host and client, both ways, without a word (blackhole routes).
     ///
     /// # Errors
