@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 pub use contact::Contact;
 pub use leaks::{LeakFound, Leaks};
-pub use outcome::{Account, Detection, JudgedKill, KillKind, Outcome, Shown, judge, ms_between};
+pub use outcome::{Account, Detection, JudgedKill, KillKind, Mistake, Outcome, Shown, judge, ms_between};
 
 use super::row::Row;
 use super::rows;

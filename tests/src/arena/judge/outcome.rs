@@ -67,6 +67,17 @@ pub struct Shown {
     pub for_ms: f64,
 }
 
+/// A verdict against a peer that was there, from its beginning on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Mistake {
+    /// The verdict's word: `unreachable` or `silent`.
+    pub verdict: String,
+    /// From when on, in milliseconds since the subject began.
+    pub from_ms: f64,
+    /// For how long the peer was there while it was said.
+    pub for_ms: f64,
+}
+
 /// One contestant's result in one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
@@ -106,6 +117,13 @@ pub struct Outcome {
     /// Chen, Toueg and Aguilera). During an outage `unreachable` is no mistake.
     #[serde(default)]
     pub mistake_ms: f64,
+    /// Of that, what was begun while the peer was there and the path to it too. What was right when it was said and is held
+    /// for a while after an outage is not among them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mistakes: Vec<Mistake>,
+    /// How long it was there, and the path to it too, in milliseconds.
+    #[serde(default)]
+    pub alive_ms: f64,
     /// It was alive (or behind an outage) from its beginning to its end: a run that counts for the false-kill rate.
     pub lived: bool,
     /// It was gone at some time: a run that counts for the detection time.
@@ -206,8 +224,18 @@ pub fn judge(
         mistake_ms: said
             .iter()
             .filter(|said| is_accusing(said.verdict))
-            .map(|said| alive_ms(subject, said))
+            .map(|said| alive_ms(subject, said.from_ns, said.until_ns))
             .sum(),
+        mistakes: said
+            .iter()
+            .filter(|said| is_accusing(said.verdict) && subject.state_at(said.from_ns) == Some(State::Alive))
+            .map(|said| Mistake {
+                verdict: said.verdict.as_str().to_owned(),
+                from_ms: ms_between(began_ns, said.from_ns),
+                for_ms: alive_ms(subject, said.from_ns, said.until_ns),
+            })
+            .collect(),
+        alive_ms: alive_ms(subject, began_ns, ended_ns),
         verdicts: said
             .iter()
             .map(|said| Shown {
@@ -256,16 +284,16 @@ fn is_accusing(verdict: Verdict) -> bool {
     matches!(verdict, Verdict::Unreachable | Verdict::Silent)
 }
 
-/// How much of the time of a verdict the subject was alive.
-fn alive_ms(subject: &Subject, said: &Said) -> f64 {
+/// How much of the time between two moments the subject was alive.
+fn alive_ms(subject: &Subject, from_ns: u64, until_ns: u64) -> f64 {
     let states = &subject.states;
     states
         .iter()
         .enumerate()
         .filter(|(_, change)| change.state == State::Alive)
         .map(|(place, change)| {
-            let until = states.get(place + 1).map_or(u64::MAX, |next| next.at_ns).min(said.until_ns);
-            ms_between(change.at_ns.max(said.from_ns), until).max(0.0)
+            let until = states.get(place + 1).map_or(u64::MAX, |next| next.at_ns).min(until_ns);
+            ms_between(change.at_ns.max(from_ns), until).max(0.0)
         })
         .sum()
 }
@@ -380,8 +408,32 @@ mod tests {
         );
         // Unreachable was right until the path healed at 25.
         assert!((outcome.mistake_ms - 3_000.0).abs() < 1e-6);
+        // From 10 to 20, and from 25 to the end at 100.
+        assert!((outcome.alive_ms - 85_000.0).abs() < 1e-6, "{}", outcome.alive_ms);
+        assert!(outcome.mistakes.is_empty(), "it was no mistake when it was said: {:?}", outcome.mistakes);
         assert_eq!(outcome.wanted_seen, Some(true));
         assert!(outcome.outside.is_empty() && outcome.lived);
+    }
+
+    #[test]
+    fn what_is_said_against_a_peer_that_is_there_is_a_mistake_until_it_is_taken_back() {
+        let states = [(10, State::Alive), (20, State::Outage), (25, State::Alive)];
+        let account = Account {
+            first_verdict: Some(Verdict::Alive),
+            verdicts: vec![
+                (at(12), Verdict::Silent),
+                (at(13), Verdict::Alive),
+                (at(18), Verdict::Unreachable),
+            ],
+            ..Account::default()
+        };
+        let mistakes = judged(&states, &account, None).mistakes;
+        let said: Vec<(&str, f64, f64)> = mistakes
+            .iter()
+            .map(|mistake| (mistake.verdict.as_str(), mistake.from_ms, mistake.for_ms))
+            .collect();
+        // Until the path is away at 20, and again from 25 to the end at 100.
+        assert_eq!(said, [("silent", 2_000.0, 1_000.0), ("unreachable", 8_000.0, 77_000.0)]);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
+use super::checked;
 use super::result::{ArenaResult, Cell, GONE_ROWS, Standing};
 use crate::arena::judge::statistics::{Durations, Rate};
 use crate::arena::judge::{DEFAULT_POLICY, FAST_POLICY};
@@ -199,14 +200,22 @@ pub fn full(result: &ArenaResult) -> String {
     text.push_str("\n### What must be true\n\n");
     for checked in &result.requirements {
         let seen = checked.seen.as_ref().map(|seen| format!(": {seen}")).unwrap_or_default();
-        let mark = if checked.holds() { "holds" } else { "**VIOLATED**" };
+        let mark = match (checked.holds(), checked.is_shown()) {
+            (false, _) => "**VIOLATED**",
+            (true, true) => "holds",
+            (true, false) => "not shown",
+        };
         let _ = writeln!(text, "- {mark} ({} runs): {}{seen}", checked.runs, checked.statement);
         for violation in &checked.violations {
             let _ = writeln!(text, "  - {violation}");
         }
     }
-    if !result.not_run.is_empty() || !result.failed.is_empty() {
+    let lacking = lacking(result);
+    if !lacking.is_empty() || !result.not_run.is_empty() || !result.failed.is_empty() {
         text.push_str("\n### Not run\n\n");
+        if !lacking.is_empty() {
+            let _ = writeln!(text, "- this set lacks {}", lacking.join(", "));
+        }
         for (what, list) in [("not run", &result.not_run), ("failed", &result.failed)] {
             for not_run in list {
                 let _ = writeln!(
@@ -236,6 +245,18 @@ pub fn full(result: &ArenaResult) -> String {
         }
     }
     text
+}
+
+/// Scenarios and variants that are in no run of the set.
+#[must_use]
+pub fn lacking(result: &ArenaResult) -> Vec<String> {
+    let has_run = |row, variant: &str| {
+        result.cells.iter().any(|cell| cell.row == row && cell.variant == variant && cell.runs > 0)
+    };
+    checked::places(|row, variant| !has_run(row, variant))
+        .into_iter()
+        .map(|(row, variant)| checked::label(row, &variant))
+        .collect()
 }
 
 fn scenario(row: u8, variant: &str) -> String {

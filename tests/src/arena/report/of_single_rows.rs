@@ -1,15 +1,16 @@
 //! Rows that have a reason of their own to be right, each by itself: what they ask for drowns in a sum over all rows.
 
-use super::requirements::{Checked, name, place, shorten};
+use super::checked::{Checked, Extent, name, place, places};
 use super::result::outcomes;
 use crate::arena::judge::{Close, DEFAULT_POLICY, JudgedStage, KillKind, Outcome};
 use crate::arena::rows::INGRESS;
 
 /// Checks what these runs can show of each.
-pub(super) fn check(stages: &[JudgedStage]) -> Vec<Checked> {
+pub(super) fn check(stages: &[JudgedStage], extent: Extent) -> Vec<Checked> {
     vec![
         of_row(
             stages,
+            extent,
             28,
             "behind a relay that acknowledges and forwards nothing (28) `default` says silent and stays with it, never \
              unreachable; where a header tells of the relay, the evidence reaches to the next hop",
@@ -21,6 +22,7 @@ pub(super) fn check(stages: &[JudgedStage]) -> Vec<Checked> {
         ),
         of_row(
             stages,
+            extent,
             29,
             "a peer that half-closes and reads on (29) is alive under `default`: not killed, never called dead, and its end is \
              its own",
@@ -32,6 +34,7 @@ pub(super) fn check(stages: &[JudgedStage]) -> Vec<Checked> {
         ),
         of_row(
             stages,
+            extent,
             32,
             "a trickler (32) is never called dead by `default`: what ends it is the policy, once it cannot be a busy page any \
              more",
@@ -43,17 +46,16 @@ pub(super) fn check(stages: &[JudgedStage]) -> Vec<Checked> {
 
 fn of_row(
     stages: &[JudgedStage],
+    extent: Extent,
     row: u8,
     statement: &str,
     wrong: impl Fn(&Outcome) -> Vec<String>,
     wrong_end: impl Fn(&Close) -> Option<String>,
 ) -> Checked {
-    let mut checked =
-        Checked { statement: statement.to_owned(), runs: 0, violations: Vec::new(), seen: None };
-    for outcome in
-        outcomes(stages).filter(|outcome| outcome.row == row && outcome.contestant == DEFAULT_POLICY)
-    {
-        checked.runs += 1;
+    let mut checked = Checked::new(statement);
+    let ours = outcomes(stages).filter(|outcome| outcome.contestant == DEFAULT_POLICY && outcome.is_judged());
+    for outcome in ours.filter(|outcome| outcome.row == row) {
+        checked.look(row, &outcome.variant);
         checked
             .violations
             .extend(wrong(outcome).into_iter().map(|wrong| format!("{}: {wrong}", name(outcome))));
@@ -62,7 +64,7 @@ fn of_row(
         let of_close = place(close.row, &close.variant, close.seed, &close.subject);
         checked.violations.extend(wrong_end(close).map(|wrong| format!("{of_close}: {wrong}")));
     }
-    shorten(checked)
+    checked.complete(extent, places(|number, _| number == row))
 }
 
 /// Verdicts among these that were given.

@@ -1,45 +1,20 @@
 //! What must be true of a set of runs, in one place.
 
-use ackbeat_liveness::Policy;
-use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
-use super::of_single_rows;
+use ackbeat_liveness::Policy;
+
+use super::checked::{Checked, Extent, Place, label, name, place, places};
 use super::result::{GONE_ROWS, outcomes};
+use super::{lossy, of_single_rows};
 use crate::arena::judge::statistics::Durations;
 use crate::arena::judge::{Close, DEFAULT_POLICY, Detection, FAST_POLICY, JudgedStage, Outcome};
-use crate::arena::rows::INGRESS;
+use crate::arena::rows::{INGRESS, row};
 
-/// A statement about a set of runs, and whether it holds.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Checked {
-    /// What must be true.
-    pub statement: String,
-    /// In how many runs it was looked at.
-    pub runs: u64,
-    /// Where it is not true; empty if it holds.
-    pub violations: Vec<String>,
-    /// What was seen, where a figure says more than yes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub seen: Option<String>,
-}
-
-impl Checked {
-    /// Whether it holds.
-    #[must_use]
-    pub fn holds(&self) -> bool {
-        self.violations.is_empty()
-    }
-}
-
-/// A violation names at most so many runs.
-const NAMED_MAX: usize = 8;
 /// The detector of report A.
 const PING_COUNTER: &str = "ws-2";
 /// `TCP_USER_TIMEOUT` at 2 s.
 const USER_TIMEOUT: &str = "user-timeout";
-/// Whole round trips are lost by chance in these: what looks like an outage is one, and the verdict says so while it lasts.
-/// Every kill there is still a false one.
-const LOSSY_ROWS: [u8; 2] = [18, 34];
 /// `unreachable` after the first segment that stays unanswered, 99th percentile.
 const BOUND_LAN_MS: f64 = 2_000.0;
 const BOUND_80_MS: f64 = 3_000.0;
@@ -50,108 +25,133 @@ const BOUND_SLACK_MS: f64 = 1_000.0;
 /// Share of the ends of rows 26 to 28 whose reason must be right.
 const RIGHT_REASON_SHARE: f64 = 0.99;
 
-/// Checks everything that these runs can show; what they cannot show is not in it.
+/// Checks everything that must be true. What these runs cannot show is a violation in a full set, and told in part of one.
 #[must_use]
-pub fn check(stages: &[JudgedStage]) -> Vec<Checked> {
+pub fn check(stages: &[JudgedStage], extent: Extent) -> Vec<Checked> {
     let mut checks = vec![
-        of_each(stages, "`default` never kills a peer that is there", DEFAULT_POLICY, |outcome| {
-            let kill = outcome.kill.as_ref().filter(|_| outcome.is_false_kill());
-            kill.map_or_else(Vec::new, |kill| {
-                vec![format!("killed after {:.0} ms ({})", kill.after_ms, kill.reason)]
-            })
-        }),
+        all_runs(stages, extent),
         of_each(
             stages,
-            "`default` gives no verdict that its scenario does not allow (but in 18 and 34: see the mistakes there)",
-            DEFAULT_POLICY,
+            extent,
+            "`default` never kills a peer that is there",
+            |_| true,
             |outcome| {
-                if LOSSY_ROWS.contains(&outcome.row) {
-                    return Vec::new();
-                }
-                outcome.outside.iter().map(|verdict| format!("said {verdict}")).collect()
+                let kill = outcome.kill.as_ref().filter(|_| outcome.is_false_kill());
+                kill.map_or_else(Vec::new, |kill| {
+                    vec![format!("killed after {:.0} ms ({})", kill.after_ms, kill.reason)]
+                })
             },
         ),
-        of_each(stages, "`default` gives a verdict that its scenario wants", DEFAULT_POLICY, |outcome| {
-            match outcome.wanted_seen {
-                Some(false) => vec!["none of them was given".to_owned()],
-                _ => Vec::new(),
-            }
-        }),
-        baseline(stages, PING_COUNTER, 2..=8),
-        baseline(stages, USER_TIMEOUT, 9..=9),
+        of_each(
+            stages,
+            extent,
+            "`default` gives no verdict that its scenario does not allow (but in 18 and 34: see the lossy peers below)",
+            |number| !lossy::ROWS.contains(&number) && row(number).is_some_and(|row| !row.allowed.is_empty()),
+            |outcome| outcome.outside.iter().map(|verdict| format!("said {verdict}")).collect(),
+        ),
+        of_each(
+            stages,
+            extent,
+            "`default` gives a verdict that its scenario wants (but in 26 and 27: see the reasons of their ends)",
+            // That it is over is no verdict that is changed to: the end itself is asked for.
+            |number| row(number).is_some_and(|row| row.wanted.iter().any(|word| *word != "closed")),
+            |outcome| {
+                let is_seen = outcome.wanted_seen == Some(true);
+                if is_seen { Vec::new() } else { vec!["none of them was given".to_owned()] }
+            },
+        ),
+        lossy::check(stages, extent),
+        baseline(stages, extent, PING_COUNTER, 2..=8),
+        baseline(stages, extent, USER_TIMEOUT, 9..=9),
     ];
-    for (name, bound_ms) in [("LAN", BOUND_LAN_MS), ("80 ms", BOUND_80_MS), ("200 ms", BOUND_200_MS)] {
-        checks.push(bound(stages, name, bound_ms));
+    for (path, bound_ms) in [("LAN", BOUND_LAN_MS), ("80 ms", BOUND_80_MS), ("200 ms", BOUND_200_MS)] {
+        checks.push(bound(stages, extent, path, bound_ms));
     }
     for (contestant, name, policy) in
         [(DEFAULT_POLICY, "default", Policy::default_policy()), (FAST_POLICY, "fast", Policy::fast_policy())]
     {
-        checks.push(kill_bound(stages, contestant, name, &policy));
+        checks.push(kill_bound(stages, extent, contestant, name, &policy));
     }
-    checks.push(right_reasons(stages));
-    checks.extend(of_single_rows::check(stages));
-    checks.extend(port_checks(stages));
-    checks.push(whole_recordings(stages));
-    checks.extend(super::leaks::check(stages));
-    checks.retain(|checked| checked.runs > 0);
+    checks.push(right_reasons(stages, extent));
+    checks.extend(of_single_rows::check(stages, extent));
+    checks.extend(port_checks(stages, extent));
+    checks.push(whole_recordings(stages, extent));
+    checks.extend(super::leaks::check(stages, extent));
     checks
 }
 
-/// A run's name in a violation.
-pub(super) fn name(outcome: &Outcome) -> String {
-    place(outcome.row, &outcome.variant, outcome.seed, &outcome.subject)
+/// Whether every scenario and variant has the runs that its figures are to rest on. Part of a set has fewer.
+fn all_runs(stages: &[JudgedStage], extent: Extent) -> Checked {
+    let mut judged: BTreeMap<Place, u64> = BTreeMap::new();
+    let mut checked = Checked::new(
+        "every scenario and variant was judged in 30 runs at least, in 10 where a run takes over half a minute",
+    );
+    for outcome in outcomes(stages).filter(|outcome| outcome.contestant == DEFAULT_POLICY) {
+        match &outcome.not_judged {
+            Some(reason) => checked.violations.push(format!("{}: not judged: {reason}", name(outcome))),
+            None => {
+                checked.look(outcome.row, &outcome.variant);
+                *judged.entry((outcome.row, outcome.variant.clone())).or_default() += 1;
+            }
+        }
+    }
+    if extent == Extent::Full {
+        let wanted = |number| row(number).map_or(0, |row| u64::from(row.runs()));
+        let few = judged.iter().filter(|((number, _), runs)| **runs < wanted(*number));
+        checked.violations.extend(few.map(|((number, variant), runs)| {
+            format!("row {}: {runs} of {} runs", label(*number, variant), wanted(*number))
+        }));
+    }
+    checked.complete(extent, places(|_, _| true))
 }
 
-pub(super) fn place(row: u8, variant: &str, seed: u64, subject: &str) -> String {
-    let variant = if variant.is_empty() { String::new() } else { format!(" ({variant})") };
-    format!("row {row}{variant} seed {seed} {subject}")
-}
-
-/// Asks each run of a contestant.
+/// Asks each run of `default` in the scenarios that are meant.
 fn of_each(
     stages: &[JudgedStage],
+    extent: Extent,
     statement: &str,
-    contestant: &str,
+    is_meant: impl Fn(u8) -> bool,
     wrong: impl Fn(&Outcome) -> Vec<String>,
 ) -> Checked {
-    let mut checked =
-        Checked { statement: statement.to_owned(), runs: 0, violations: Vec::new(), seen: None };
-    for outcome in outcomes(stages).filter(|outcome| outcome.contestant == contestant) {
-        if let Some(reason) = &outcome.not_judged {
-            checked.violations.push(format!("{}: not judged: {reason}", name(outcome)));
-        }
-        checked.runs += 1;
+    let mut checked = Checked::new(statement);
+    let ours = outcomes(stages).filter(|outcome| outcome.contestant == DEFAULT_POLICY && outcome.is_judged());
+    for outcome in ours.filter(|outcome| is_meant(outcome.row)) {
+        checked.look(outcome.row, &outcome.variant);
         checked
             .violations
             .extend(wrong(outcome).into_iter().map(|wrong| format!("{}: {wrong}", name(outcome))));
     }
-    shorten(checked)
+    checked.complete(extent, places(|number, _| is_meant(number)))
 }
 
 /// A detector that must kill in every run of these scenarios.
-fn baseline(stages: &[JudgedStage], contestant: &str, rows: std::ops::RangeInclusive<u8>) -> Checked {
-    let of_rows: Vec<Outcome> = outcomes(stages)
-        .filter(|outcome| {
-            rows.contains(&outcome.row) && outcome.contestant == contestant && outcome.is_judged()
-        })
-        .cloned()
-        .collect();
-    let rows = if rows.start() == rows.end() {
+fn baseline(
+    stages: &[JudgedStage],
+    extent: Extent,
+    contestant: &str,
+    rows: std::ops::RangeInclusive<u8>,
+) -> Checked {
+    let title = if rows.start() == rows.end() {
         format!("row {}", rows.start())
     } else {
         format!("rows {} to {}", rows.start(), rows.end())
     };
-    let killed = of_rows.iter().filter(|outcome| outcome.kill.is_some()).count();
-    shorten(Checked {
-        statement: format!("`{contestant}` kills in every run of {rows}"),
-        runs: of_rows.len() as u64,
-        seen: Some(format!("{killed} of {}", of_rows.len())),
-        violations: of_rows
-            .iter()
-            .filter(|outcome| outcome.kill.is_none())
-            .map(|outcome| format!("{}: did not kill", name(outcome)))
-            .collect(),
-    })
+    let mut checked = Checked::new(format!("`{contestant}` kills in every run of {title}"));
+    let mut killed = 0_u64;
+    for outcome in
+        outcomes(stages).filter(|outcome| rows.contains(&outcome.row) && outcome.contestant == contestant)
+    {
+        checked.look(outcome.row, &outcome.variant);
+        if let Some(reason) = &outcome.not_judged {
+            checked.violations.push(format!("{}: not judged: {reason}", name(outcome)));
+        } else if outcome.kill.is_none() {
+            checked.violations.push(format!("{}: did not kill", name(outcome)));
+        } else {
+            killed += 1;
+        }
+    }
+    checked.seen = checked.is_shown().then(|| format!("{killed} of {}", checked.runs));
+    checked.complete(extent, places(|number, _| rows.contains(&number)))
 }
 
 /// The path of a scenario whose peer is gone, by its variant's name.
@@ -164,34 +164,42 @@ fn path_of(variant: &str) -> &'static str {
     }
 }
 
+/// Whether a scenario and its variant is one of peers that are gone behind such a path.
+fn is_of_path(number: u8, variant: &str, path: &str) -> bool {
+    GONE_ROWS.contains(&number) && (if number == 24 { path_of(variant) } else { "LAN" }) == path
+}
+
 /// Whether `unreachable` comes within a bound after the first segment that stays unanswered.
-fn bound(stages: &[JudgedStage], path: &str, bound_ms: f64) -> Checked {
+fn bound(stages: &[JudgedStage], extent: Extent, path: &str, bound_ms: f64) -> Checked {
     let of_path = gone(stages, DEFAULT_POLICY)
-        .filter(|outcome| (if outcome.row == 24 { path_of(&outcome.variant) } else { "LAN" }) == path);
-    within(
-        format!(
-            "`default` says unreachable within {:.1} s of the first unanswered segment at p99 ({path}; rows 20 to 22, 24, 25)",
-            bound_ms / 1_000.0
-        ),
-        &of_path.map(|outcome| (outcome, outcome.unreachable_detection)).collect::<Vec<_>>(),
-        bound_ms,
-    )
+        .filter(|outcome| is_of_path(outcome.row, &outcome.variant, path))
+        .map(|outcome| (outcome, outcome.unreachable_detection));
+    let statement = format!(
+        "`default` says unreachable within {:.1} s of the first unanswered segment at p99 ({path}; rows 20 to 22, 24, 25)",
+        bound_ms / 1_000.0
+    );
+    within(statement, of_path, bound_ms)
+        .complete(extent, places(|number, variant| is_of_path(number, variant, path)))
 }
 
 /// Whether a kill is justified when the policy says so.
-fn kill_bound(stages: &[JudgedStage], contestant: &str, name: &str, policy: &Policy) -> Checked {
+fn kill_bound(
+    stages: &[JudgedStage],
+    extent: Extent,
+    contestant: &str,
+    name: &str,
+    policy: &Policy,
+) -> Checked {
     #[expect(clippy::cast_precision_loss, reason = "a threshold is a day at most")]
     let bound_ms = policy.unreachable_after_ms as f64 + BOUND_SLACK_MS;
-    within(
-        format!(
-            "`{name}` justifies a kill within {:.1} s of the first unanswered segment at p99: `unreachable_after_ms` and \
-             {:.1} s (rows 20 to 22, 24, 25)",
-            bound_ms / 1_000.0,
-            BOUND_SLACK_MS / 1_000.0
-        ),
-        &gone(stages, contestant).map(|outcome| (outcome, outcome.kill_detection)).collect::<Vec<_>>(),
-        bound_ms,
-    )
+    let statement = format!(
+        "`{name}` justifies a kill within {:.1} s of the first unanswered segment at p99: `unreachable_after_ms` and \
+         {:.1} s (rows 20 to 22, 24, 25)",
+        bound_ms / 1_000.0,
+        BOUND_SLACK_MS / 1_000.0
+    );
+    within(statement, gone(stages, contestant).map(|outcome| (outcome, outcome.kill_detection)), bound_ms)
+        .complete(extent, places(|number, _| GONE_ROWS.contains(&number)))
 }
 
 /// Outcomes of peers that were gone.
@@ -201,14 +209,21 @@ fn gone<'a>(stages: &'a [JudgedStage], contestant: &'a str) -> impl Iterator<Ite
     })
 }
 
-fn within(statement: String, detections: &[(&Outcome, Option<Detection>)], bound_ms: f64) -> Checked {
-    let mut violations = Vec::new();
+fn within<'a>(
+    statement: String,
+    detections: impl Iterator<Item = (&'a Outcome, Option<Detection>)>,
+    bound_ms: f64,
+) -> Checked {
+    let mut checked = Checked::new(statement);
     let mut seen = Vec::new();
     let mut late = Vec::new();
     for (outcome, detection) in detections {
+        checked.look(outcome.row, &outcome.variant);
         match detection.map(|detection| detection.from_unanswered_ms) {
-            None => violations.push(format!("{}: never", name(outcome))),
-            Some(None) => violations.push(format!("{}: no unanswered segment is recorded", name(outcome))),
+            None => checked.violations.push(format!("{}: never", name(outcome))),
+            Some(None) => {
+                checked.violations.push(format!("{}: no unanswered segment is recorded", name(outcome)));
+            }
             Some(Some(ms)) => {
                 seen.push(Some(ms));
                 if ms > bound_ms {
@@ -219,19 +234,14 @@ fn within(statement: String, detections: &[(&Outcome, Option<Detection>)], bound
     }
     let summed = Durations::of(&seen);
     if let Some(p99_ms) = summed.and_then(|summed| summed.p99_ms).filter(|p99_ms| *p99_ms > bound_ms) {
-        violations.push(format!("p99 is {p99_ms:.0} ms"));
-        violations.append(&mut late);
+        checked.violations.push(format!("p99 is {p99_ms:.0} ms"));
+        checked.violations.append(&mut late);
     }
-    shorten(Checked {
-        statement,
-        runs: detections.len() as u64,
-        violations,
-        seen: summed.map(|summed| {
-            let ms =
-                |value: Option<f64>| value.map_or_else(|| "never".to_owned(), |ms| format!("{ms:.0} ms"));
-            format!("p50 {}, p99 {}, longest {}", ms(summed.p50_ms), ms(summed.p99_ms), ms(summed.max_ms))
-        }),
-    })
+    checked.seen = summed.map(|summed| {
+        let ms = |value: Option<f64>| value.map_or_else(|| "never".to_owned(), |ms| format!("{ms:.0} ms"));
+        format!("p50 {}, p99 {}, longest {}", ms(summed.p50_ms), ms(summed.p99_ms), ms(summed.max_ms))
+    });
+    checked
 }
 
 /// What an end must be told as, and what it was told as; `None` where nothing is asked.
@@ -251,32 +261,30 @@ fn reasons(close: &Close) -> Option<(String, String)> {
     }
 }
 
-fn right_reasons(stages: &[JudgedStage]) -> Checked {
-    let mut violations = Vec::new();
-    let mut runs = 0_u64;
+fn right_reasons(stages: &[JudgedStage], extent: Extent) -> Checked {
+    let mut checked =
+        Checked::new("the end of a connection has the right reason in at least 99 % of rows 26 to 28");
     let closes = stages.iter().flat_map(|stage| &stage.closes);
     for (close, (must, told)) in closes.filter_map(|close| Some((close, reasons(close)?))) {
-        runs += 1;
+        checked.look(close.row, &close.variant);
         if must != told {
-            violations.push(format!(
+            checked.violations.push(format!(
                 "{}: told as {told}, was {must}",
                 place(close.row, &close.variant, close.seed, &close.subject)
             ));
         }
     }
-    let wrong = violations.len();
+    let (wrong, runs) = (checked.violations.len() as u64, checked.runs);
     #[expect(clippy::cast_precision_loss, reason = "runs are counted in thousands")]
     let share = 1.0 - wrong as f64 / (runs.max(1)) as f64;
     if share >= RIGHT_REASON_SHARE {
-        violations.clear();
+        checked.violations.clear();
     }
-    shorten(Checked {
-        statement: "the end of a connection has the right reason in at least 99 % of rows 26 to 28"
-            .to_owned(),
-        runs,
-        violations,
-        seen: Some(format!("{} of {runs}", runs - wrong as u64)),
-    })
+    checked.seen = checked.is_shown().then(|| format!("{} of {runs}", runs - wrong));
+    checked.complete(
+        extent,
+        places(|number, variant| (26..=27).contains(&number) || (number == 28 && variant == INGRESS)),
+    )
 }
 
 /// A fixed interval of 3 s is found this closely.
@@ -285,24 +293,37 @@ const PERIOD_MS: std::ops::RangeInclusive<f64> = 2_900.0..=3_100.0;
 const OUTAGE_ERROR_MS: f64 = 3_000.0;
 
 /// What is told of the listening port in rows 33 and 34.
-fn port_checks(stages: &[JudgedStage]) -> Vec<Checked> {
+fn port_checks(stages: &[JudgedStage], extent: Extent) -> Vec<Checked> {
     let figure = |stage: &JudgedStage, name: &str| stage.figures.get(name).copied();
+    let of_ports =
+        |is_meant: fn(u8, &str) -> bool, statement: &str, wrong: &dyn Fn(&JudgedStage) -> Option<String>| {
+            let mut checked = Checked::new(statement);
+            for stage in stages.iter().filter(|stage| is_meant(stage.row, &stage.variant)) {
+                checked.look(stage.row, &stage.variant);
+                let of = place(stage.row, &stage.variant, stage.seed, "");
+                checked.violations.extend(wrong(stage).map(|wrong| format!("{of}: {wrong}")));
+            }
+            checked.complete(extent, places(is_meant))
+        };
     vec![
-        of_ports(stages, &[33], "the arrivals per second after the outage are recorded (row 33)", |stage| {
-            let recorded = figure(stage, "arrivals_per_second_peak");
-            recorded.is_none().then(|| "no figure".to_owned())
-        }),
         of_ports(
-            stages,
+            |number, _| number == 33,
+            "the arrivals per second after the outage are recorded (row 33)",
+            &|stage| {
+                let recorded = figure(stage, "arrivals_per_second_peak");
+                recorded.is_none().then(|| "no figure".to_owned())
+            },
+        ),
+        of_ports(
             // The outage of row 33 is over before it can be told from loss.
-            &[34],
+            |number, _| number == 34,
             "each outage of all peers is told, its beginning and end within 3 s, and no other is (row 34)",
-            |stage| {
+            &|stage| {
                 let [real, seen, made_up] =
                     ["outages", "outages_seen", "outages_made_up"].map(|name| figure(stage, name));
                 let worst =
                     ["outage_start_error_ms_max", "outage_end_error_ms_max"].map(|name| figure(stage, name));
-                let is_right = real.is_some()
+                let is_right = real.is_some_and(|real| real >= 1.0)
                     && real == seen
                     && made_up == Some(0.0)
                     && worst.iter().all(|error| error.is_some_and(|ms| ms <= OUTAGE_ERROR_MS));
@@ -311,16 +332,15 @@ fn port_checks(stages: &[JudgedStage]) -> Vec<Checked> {
                 })
             },
         ),
-        of_ports(stages, &[34], "a reconnect storm is seen with a fixed interval (row 34)", |stage| {
-            let is_missing =
-                stage.variant == "fixed" && figure(stage, "storms").is_none_or(|storms| storms < 1.0);
-            is_missing.then(|| "none".to_owned())
-        }),
         of_ports(
-            stages,
-            &[34],
+            |number, variant| number == 34 && variant == "fixed",
+            "a reconnect storm is seen with a fixed interval (row 34)",
+            &|stage| figure(stage, "storms").is_none_or(|storms| storms < 1.0).then(|| "none".to_owned()),
+        ),
+        of_ports(
+            |number, _| number == 34,
             "a fixed interval of 3 s is found as 3.0 s, a tenth more or less, and full jitter has no period (row 34)",
-            |stage| {
+            &|stage| {
                 let period = figure(stage, "resonance_period_ms");
                 let is_right = match stage.variant.as_str() {
                     "fixed" => period.is_some_and(|ms| PERIOD_MS.contains(&ms)),
@@ -332,60 +352,24 @@ fn port_checks(stages: &[JudgedStage]) -> Vec<Checked> {
     ]
 }
 
-/// Asks each stage of these rows.
-fn of_ports(
-    stages: &[JudgedStage],
-    rows: &[u8],
-    statement: &str,
-    wrong: impl Fn(&JudgedStage) -> Option<String>,
-) -> Checked {
-    let of_rows: Vec<&JudgedStage> = stages.iter().filter(|stage| rows.contains(&stage.row)).collect();
-    shorten(Checked {
-        statement: statement.to_owned(),
-        runs: of_rows.len() as u64,
-        violations: of_rows
-            .iter()
-            .filter_map(|stage| {
-                let wrong = wrong(stage)?;
-                Some(format!("{}: {wrong}", place(stage.row, &stage.variant, stage.seed, "").trim_end()))
-            })
-            .collect(),
-        seen: None,
-    })
-}
-
 /// What is judged by a recording with holes is judged by less than happened.
-fn whole_recordings(stages: &[JudgedStage]) -> Checked {
-    let holes = stages.iter().filter(|stage| stage.missing_lines > 0);
-    shorten(Checked {
-        statement: "no line is missing from a recording".to_owned(),
-        runs: stages.len() as u64,
-        violations: holes
-            .map(|stage| {
-                format!(
-                    "{}: {} lines",
-                    place(stage.row, &stage.variant, stage.seed, "").trim_end(),
-                    stage.missing_lines
-                )
-            })
-            .collect(),
-        seen: None,
-    })
-}
-
-pub(super) fn shorten(mut checked: Checked) -> Checked {
-    let more = checked.violations.len().saturating_sub(NAMED_MAX);
-    if more > 0 {
-        checked.violations.truncate(NAMED_MAX);
-        checked.violations.push(format!("and {more} more"));
+fn whole_recordings(stages: &[JudgedStage], extent: Extent) -> Checked {
+    let mut checked = Checked::new("no line is missing from a recording");
+    for stage in stages {
+        checked.look(stage.row, &stage.variant);
+        if stage.missing_lines > 0 {
+            let of = place(stage.row, &stage.variant, stage.seed, "");
+            checked.violations.push(format!("{of}: {} lines", stage.missing_lines));
+        }
     }
-    checked
+    checked.complete(extent, places(|_, _| true))
 }
 
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
     use crate::arena::judge::{Detection, JudgedKill, KillKind};
+    use crate::arena::rows::ROWS;
 
     pub(in crate::arena::report) fn outcome(row: u8, contestant: &str) -> Outcome {
         Outcome {
@@ -402,23 +386,100 @@ pub(super) mod tests {
             outside: Vec::new(),
             wanted_seen: None,
             mistake_ms: 0.0,
+            mistakes: Vec::new(),
+            alive_ms: 0.0,
             lived: false,
             was_gone: false,
         }
     }
 
-    fn violations(outcomes: Vec<Outcome>, closes: Vec<Close>) -> Vec<String> {
-        let stage = JudgedStage {
-            row: 1,
+    pub(in crate::arena::report) fn stage(row: u8, outcomes: Vec<Outcome>) -> JudgedStage {
+        JudgedStage {
+            row,
             variant: String::new(),
             seed: 1,
             outcomes,
-            closes,
+            closes: Vec::new(),
             figures: std::collections::BTreeMap::new(),
             missing_lines: 0,
             leaks: None,
-        };
-        check(&[stage]).into_iter().flat_map(|checked| checked.violations).collect()
+        }
+    }
+
+    fn of_stages(stages: &[JudgedStage]) -> Vec<String> {
+        check(stages, Extent::Part).into_iter().flat_map(|checked| checked.violations).collect()
+    }
+
+    fn violations(outcomes: Vec<Outcome>, closes: Vec<Close>) -> Vec<String> {
+        of_stages(&[JudgedStage { closes, ..stage(1, outcomes) }])
+    }
+
+    #[test]
+    fn a_statement_that_nothing_was_judged_for_does_not_hold_in_a_full_set() {
+        let absent = check(&[], Extent::Full);
+        assert!(absent.len() > 20, "{}", absent.len());
+        for checked in &absent {
+            assert!(!checked.holds() && !checked.is_shown(), "{checked:?}");
+            assert!(checked.violations[0].starts_with("nothing was judged of "), "{checked:?}");
+        }
+        let of_part = check(&[], Extent::Part);
+        assert_eq!(of_part.len(), absent.len(), "part of a set names what it does not show");
+        assert!(of_part.iter().all(|checked| checked.holds() && !checked.lacks.is_empty()));
+    }
+
+    #[test]
+    fn a_row_that_was_not_played_is_named_by_every_statement_that_speaks_of_it() {
+        let all_but_22 = ROWS.iter().filter(|row| row.number != 22).flat_map(|row| {
+            row.variants.iter().map(|variant| Outcome {
+                variant: variant.name.to_owned(),
+                was_gone: true,
+                ..outcome(row.number, DEFAULT_POLICY)
+            })
+        });
+        let checks = check(&[stage(1, all_but_22.collect())], Extent::Full);
+        let naming: Vec<&str> = checks
+            .iter()
+            .filter(|checked| checked.violations.iter().any(|named| named == "nothing was judged of 22"))
+            .map(|checked| checked.statement.as_str())
+            .collect();
+        // Runs, kills, allowed and wanted verdicts, `unreachable`, and the kill of `default`.
+        assert_eq!(naming.len(), 6, "{naming:#?}");
+    }
+
+    #[test]
+    fn fewer_runs_than_the_figures_rest_on_are_a_violation_of_a_full_set() {
+        let named = "row 20: 1 of 10 runs".to_owned();
+        let stages = [stage(20, vec![outcome(20, DEFAULT_POLICY)])];
+        let wanted = row(20).map(|row| row.runs()).unwrap_or_default();
+        let named = named.replace("10", &wanted.to_string());
+        let of = |extent| all_runs(&stages, extent).violations;
+        assert!(of(Extent::Full).contains(&named), "{:?}", of(Extent::Full));
+        assert!(of(Extent::Part).is_empty());
+    }
+
+    #[test]
+    fn the_scenarios_ask_for_what_the_page_of_scenarios_does() {
+        let of = |number: u8| row(number).expect("there is such a row");
+        for number in (2..=8).chain([15]) {
+            let allowed = of(number).allowed;
+            assert!(!allowed.is_empty(), "row {number}");
+            assert!(
+                allowed.iter().all(|word| ["alive", "congested", "stalled"].contains(word)),
+                "row {number}"
+            );
+        }
+        for number in [10, 11, 16, 28] {
+            let row = of(number);
+            assert!(!row.allowed.is_empty() && !row.allowed.contains(&"unreachable"), "row {number}");
+            assert!(
+                !row.wanted.is_empty() && row.wanted.iter().all(|word| ["silent", "stalled"].contains(word)),
+                "row {number}"
+            );
+        }
+        for number in [20, 21, 22, 24, 25] {
+            assert_eq!(of(number).wanted, ["unreachable"], "row {number}");
+        }
+        assert!(!["silent", "unreachable"].iter().any(|word| of(14).allowed.contains(word)), "no accusation");
     }
 
     #[test]
@@ -442,6 +503,7 @@ pub(super) mod tests {
     fn slow_knowledge_is_a_violation() {
         let said = |ms| Outcome {
             was_gone: true,
+            wanted_seen: Some(true),
             unreachable_detection: Some(Detection { from_gone_ms: ms, from_unanswered_ms: Some(ms) }),
             kill_detection: Some(Detection { from_gone_ms: 10_000.0, from_unanswered_ms: Some(10_000.0) }),
             ..outcome(20, DEFAULT_POLICY)
@@ -458,6 +520,7 @@ pub(super) mod tests {
     fn a_kill_that_is_justified_later_than_its_policy_says_is_a_violation() {
         let justified = |ms: Option<f64>| Outcome {
             was_gone: true,
+            wanted_seen: Some(true),
             unreachable_detection: Some(Detection {
                 from_gone_ms: 1_700.0,
                 from_unanswered_ms: Some(1_700.0),
@@ -472,31 +535,16 @@ pub(super) mod tests {
 
     #[test]
     fn a_recording_with_holes_is_a_violation() {
-        let stage = JudgedStage {
-            row: 33,
-            variant: String::new(),
-            seed: 2,
-            outcomes: Vec::new(),
-            closes: Vec::new(),
-            figures: std::collections::BTreeMap::new(),
-            missing_lines: 7,
-            leaks: None,
-        };
-        let violations: Vec<_> = check(&[stage]).into_iter().flat_map(|checked| checked.violations).collect();
+        let violations = of_stages(&[JudgedStage { seed: 2, missing_lines: 7, ..stage(33, Vec::new()) }]);
         assert!(violations.contains(&"row 33 seed 2: 7 lines".to_owned()), "{violations:?}");
     }
 
     #[test]
     fn an_outage_that_is_told_wrongly_and_a_period_that_is_none_are_violations() {
         let stage = |variant: &str, figures: &[(&str, f64)]| JudgedStage {
-            row: 34,
             variant: variant.to_owned(),
-            seed: 1,
-            outcomes: Vec::new(),
-            closes: Vec::new(),
             figures: figures.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
-            leaks: None,
-            missing_lines: 0,
+            ..stage(34, Vec::new())
         };
         let right = [
             ("outages", 7.0),
@@ -507,7 +555,7 @@ pub(super) mod tests {
             ("storms", 7.0),
         ];
         let of = |stage: JudgedStage| -> usize {
-            check(&[stage]).iter().map(|checked| checked.violations.len()).sum()
+            check(&[stage], Extent::Part).iter().map(|checked| checked.violations.len()).sum()
         };
         assert_eq!(of(stage("jitter", &right)), 0);
         assert_eq!(of(stage("fixed", &right)), 1, "no period");

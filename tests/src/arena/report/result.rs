@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::requirements::Checked;
+use super::checked::{Checked, Extent};
 use crate::arena::judge::statistics::{Durations, Rate};
 use crate::arena::judge::{JudgedStage, KillKind, Outcome};
 
@@ -23,6 +23,9 @@ pub const RUNS_THAT_COUNT: usize = 30;
 pub struct ArenaResult {
     /// [`FORMAT`].
     pub arena_result: u32,
+    /// How much it was asked to play.
+    #[serde(default)]
+    pub extent: Extent,
     /// The day, UTC, as `2026-01-31`.
     pub date: String,
     /// Where it ran.

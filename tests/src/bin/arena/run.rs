@@ -7,8 +7,8 @@ use std::process::ExitCode;
 
 use ackbeat::comparison::Contestant;
 use ackbeat_tests::arena::judge::JudgedStage;
-use ackbeat_tests::arena::report::{ArenaResult, markdown, requirements, result};
-use ackbeat_tests::arena::runner::{self, Ended, RunOptions, Seeds, machine};
+use ackbeat_tests::arena::report::{ArenaResult, Extent, markdown, requirements, result};
+use ackbeat_tests::arena::runner::{self, Ended, Job, RunOptions, Seeds, machine};
 use ackbeat_tests::tools;
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -21,6 +21,10 @@ pub(crate) const RESULT_FILE: &str = "result.json";
 const OUTCOMES_FILE: &str = "outcomes.jsonl";
 /// Result for people.
 pub(crate) const PAGE_FILE: &str = "result.md";
+/// Every contestant.
+const ALL_CONTESTANTS: &str = "all";
+/// Every scenario.
+const ALL_ROWS: &str = "1-34";
 /// Weight that a processor bears: rows of weight 4 keep a core busy.
 const WEIGHT_PER_CPU: usize = 4;
 
@@ -28,7 +32,7 @@ const WEIGHT_PER_CPU: usize = 4;
 #[derive(Debug, Args)]
 pub(crate) struct RunArguments {
     /// Scenarios: numbers and ranges.
-    #[arg(long, default_value = "1-34")]
+    #[arg(long, default_value = ALL_ROWS)]
     rows: String,
     /// Stages of each scenario and variant: a number, or `auto` for as many as make 30 runs (10 where a run costs over
     /// half a minute) [default: auto; 1 with --quick].
@@ -47,7 +51,7 @@ pub(crate) struct RunArguments {
     #[arg(long)]
     fresh: bool,
     /// Who judges: `all`, or a list (`ackbeat,ws-2,phi:threshold=12`).
-    #[arg(long, default_value = "all")]
+    #[arg(long, default_value = ALL_CONTESTANTS)]
     contestants: String,
 }
 
@@ -58,8 +62,12 @@ pub(crate) struct JudgeArguments {
     #[arg(long = "in")]
     input: PathBuf,
     /// Who judges: `all`, or a list (`ackbeat,ws-2,phi:threshold=12`).
-    #[arg(long, default_value = "all")]
+    #[arg(long, default_value = ALL_CONTESTANTS)]
     contestants: String,
+    /// The set is part of a full one: what it does not show is told, and is no violation [default: as the run that played it
+    /// said; a full set if it said nothing].
+    #[arg(long)]
+    part: bool,
 }
 
 /// Plays a set, judges it, and writes and prints what came out.
@@ -98,7 +106,20 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode> {
         return Ok(ExitCode::from(130));
     }
     let folders = ended.folders.clone();
-    evaluate(&arguments.out, &folders, &contestants, ended)
+    let extent = if is_full(arguments, &jobs)? { Extent::Full } else { Extent::Part };
+    evaluate(&arguments.out, &folders, &contestants, ended, extent)
+}
+
+/// Whether a set leaves out nothing: neither scenarios, nor time, nor runs, nor contestants.
+fn is_full(arguments: &RunArguments, jobs: &[Job]) -> Result<bool> {
+    let whole = runner::plan(&runner::rows_of(ALL_ROWS)?, Seeds::Auto, false);
+    let has = |wanted: &Job| {
+        jobs.iter().any(|job| {
+            (job.row.number, job.variant.name, job.seed)
+                == (wanted.row.number, wanted.variant.name, wanted.seed)
+        })
+    };
+    Ok(!arguments.quick && arguments.contestants == ALL_CONTESTANTS && whole.iter().all(has))
 }
 
 /// Judges a set that was played.
@@ -113,19 +134,28 @@ pub(crate) fn judge(arguments: &JudgeArguments) -> Result<ExitCode> {
     }
     // What was not run was told by the run that played.
     let before = ArenaResult::read(&arguments.input.join(RESULT_FILE)).ok();
+    let said = before.as_ref().map(|before| before.extent).unwrap_or_default();
+    let extent = if arguments.part { Extent::Part } else { said };
     let ended = Ended {
         not_run: before.as_ref().map(|before| before.not_run.clone()).unwrap_or_default(),
         failed: before.map(|before| before.failed).unwrap_or_default(),
         ..Ended::default()
     };
-    evaluate(&arguments.input, &folders, &contestants, ended)
+    evaluate(&arguments.input, &folders, &contestants, ended, extent)
 }
 
-fn evaluate(out: &Path, folders: &[PathBuf], contestants: &[Contestant], ended: Ended) -> Result<ExitCode> {
+fn evaluate(
+    out: &Path,
+    folders: &[PathBuf],
+    contestants: &[Contestant],
+    ended: Ended,
+    extent: Extent,
+) -> Result<ExitCode> {
     let stages = runner::judge_all(folders, contestants)?;
     write_outcomes(&out.join(OUTCOMES_FILE), &stages)?;
     let result = ArenaResult {
         arena_result: result::FORMAT,
+        extent,
         date: machine::today(),
         machine: machine::this_machine(),
         build: machine::this_build(),
@@ -133,7 +163,7 @@ fn evaluate(out: &Path, folders: &[PathBuf], contestants: &[Contestant], ended: 
         command: command(),
         contestants: result::standings(&stages),
         cells: result::cells(&stages),
-        requirements: requirements::check(&stages),
+        requirements: requirements::check(&stages, extent),
         not_run: ended.not_run,
         failed: ended.failed,
         figures: result::figures(&stages),
@@ -157,7 +187,9 @@ fn told(result: &ArenaResult, out: &Path) -> ExitCode {
     }
     for checked in &result.requirements {
         let seen = checked.seen.as_ref().map(|seen| format!(" ({seen})")).unwrap_or_default();
-        if checked.holds() {
+        if checked.holds() && !checked.is_shown() {
+            println!("not shown by this set: {} (it lacks {})", checked.statement, checked.lacks.join(", "));
+        } else if checked.holds() {
             println!("holds in {} runs: {}{seen}", checked.runs, checked.statement);
         } else {
             println!("VIOLATED: {}{seen}", checked.statement);
@@ -166,10 +198,16 @@ fn told(result: &ArenaResult, out: &Path) -> ExitCode {
             }
         }
     }
+    let lacking = markdown::lacking(result);
+    if !lacking.is_empty() {
+        println!("this set lacks {}", lacking.join(", "));
+    }
     let violated = result.requirements.iter().filter(|checked| !checked.holds()).count();
+    let not_shown =
+        result.requirements.iter().filter(|checked| checked.holds() && !checked.is_shown()).count();
     println!(
-        "{} of {} requirements hold, {} stages failed, {} scenarios were not run; {}",
-        result.requirements.len() - violated,
+        "{} of {} requirements hold, {not_shown} are not shown, {} stages failed, {} scenarios were not run; {}",
+        result.requirements.len() - violated - not_shown,
         result.requirements.len(),
         result.failed.len(),
         result.not_run.len(),
