@@ -27,8 +27,8 @@ async fn arrive_over(protocol: &str, path: &str) -> Result<()> {
     .await?;
     page_of(&running).await?;
     ensure!(running.stop(DEADLINE).await?, "the last totals were not exported: {}", receiver.last_words());
-    // There is no API here, no configuration is read anew, nothing is recorded, no socket is counted or reaped, nobody comes back again and again, and
-    // whether a verdict changed is up to the clock.
+    // There is no API here, no configuration is read anew, nothing is recorded, no socket is counted or reaped, nobody
+    // comes back again and again, and whether a verdict changed is up to the clock.
     const ABSENT: [&str; 6] = [
         "ackbeat.config.reloads",
         "ackbeat.leak.reaps",
