@@ -40,6 +40,8 @@ pub(crate) struct OwnPings {
     /// The first Ping of the host is the detector's first, whenever it comes: its timer is aligned to the host's.
     aligns: bool,
     due: Option<Timestamp>,
+    /// How late the last Ping was. A timer that keeps to its schedule is that much early the next time.
+    late_ms: u64,
     unanswered: VecDeque<Timestamp>,
     queued_bytes: Option<u32>,
     seen_until: Timestamp,
@@ -63,6 +65,7 @@ impl OwnPings {
             tolerance_ms: crate::rule::SAME_TIMER_MS,
             aligns: false,
             due: Some(first_due),
+            late_ms: 0,
             unanswered: VecDeque::new(),
             queued_bytes: None,
             seen_until: Timestamp::from_ns(0),
@@ -90,7 +93,8 @@ impl OwnPings {
                     self.aligns = false;
                     self.due = Some(at);
                 }
-                if self.due.is_some_and(|due| at >= due.minus_ms(self.tolerance_ms)) {
+                let early_ms = self.tolerance_ms.saturating_add(self.late_ms);
+                if self.due.is_some_and(|due| at >= due.minus_ms(early_ms)) {
                     seen.sent = Some(self.send(at, buffered_bytes));
                 }
             }
@@ -162,6 +166,9 @@ impl OwnPings {
     }
 
     fn send(&mut self, at: Timestamp, buffered_bytes: Option<u64>) -> Sent {
+        // On the wire a Ping is late for other reasons: it waits behind data. More than half an interval is another Ping.
+        let late_ms = self.due.filter(|_| self.heartbeat.is_reported()).map_or(0, |due| at.ms_since(due));
+        self.late_ms = late_ms.min(self.tolerance_ms.saturating_mul(10));
         self.due = None;
         if self.unanswered.len() == PINGS_MAX {
             self.unanswered.pop_front();

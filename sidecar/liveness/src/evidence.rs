@@ -4,6 +4,7 @@
 //! the last ACK-bearing segment (`tcp_sock.rcv_tstamp`, set by `tcp_ack()` in net/ipv4/tcp_input.c) is taken, and
 //! never a moment after the sample.
 
+use crate::loss::Loss;
 use crate::{Policy, Rung, Seq, Snapshot, Timestamp};
 
 /// The kernel keeps `rcv_tstamp` and `lrcvtime` in jiffies: two readings of one moment may differ by one of them
@@ -13,13 +14,6 @@ pub(crate) const JIFFY_SLACK_MS: u64 = 10;
 /// sampled; it lies between Ethernet's and loopback's.
 const SEGMENT_MIN_BYTES: u32 = 1_460;
 const SEGMENT_MAX_BYTES: u32 = 65_535;
-
-/// Timeouts that healed make a path lossy for this long. A lost segment is repaired without one as long as others get
-/// through; at least so many timeouts in at least so many spells say that whole round trips fail by chance. A single outage
-/// is one spell, and a queue that overflows costs one timeout now and then.
-const LOSSY_MEMORY_MS: u64 = 60_000;
-const LOSSY_TIMEOUTS: u32 = 3;
-const LOSSY_SPELLS: usize = 2;
 
 /// Raises a date; dates never go back.
 pub(crate) fn raise(date: &mut Option<Timestamp>, at: Timestamp) {
@@ -131,9 +125,8 @@ pub(crate) struct Evidence {
     behind_seq: Option<Seq>,
     /// How far the application is known to have read: to the end of the last Ping that it answered.
     read_seq: Option<Seq>,
-    /// The last three spells of retransmission timeouts that healed, the oldest one first: when, and how many timeouts were
-    /// seen in each.
-    healed_spells: [Option<(Timestamp, u8)>; 3],
+    /// What the path has lost lately.
+    loss: Loss,
     /// When what lay unread in the host's receive queue at one reading was last seen to lie there still at the next.
     unread_left_at: Option<Timestamp>,
     /// Nobody looked since the last reading, or since the start of a connection that is older than the sidecar.
@@ -291,11 +284,7 @@ impl Evidence {
                 progress = u64::from(after.bytes_since(before));
                 raise(&mut self.ack_at, date(snapshot.last_ack_at));
                 raise(&mut self.hop_at, date(snapshot.last_ack_at));
-                // A fast retransmission does not count: it takes others that got through.
-                if let Some(timeouts) = earlier.retransmits.filter(|count| *count > 0) {
-                    let [_, second, third] = self.healed_spells;
-                    self.healed_spells = [second, third, Some((snapshot.at, timeouts))];
-                }
+                self.loss.on_progress(earlier, snapshot, progress);
             }
             if unread_left_between(earlier, snapshot) {
                 self.unread_left_at = Some(snapshot.at);
@@ -345,14 +334,9 @@ impl Evidence {
         self.snapshot = Some(snapshot.clone());
     }
 
-    /// Whether the path was losing whole round trips by chance at `at`. There the next timeout may fail for the same
-    /// reason as the last ones, and each failure doubles the time to the next.
+    /// Whether the path was losing segments by chance at `at`.
     pub(crate) fn is_lossy(&self, at: Timestamp) -> bool {
-        let recent =
-            self.healed_spells.iter().flatten().filter(|(healed, _)| at.ms_since(*healed) <= LOSSY_MEMORY_MS);
-        let (spells, timeouts) =
-            recent.fold((0, 0), |(spells, timeouts), (_, count)| (spells + 1, timeouts + u32::from(*count)));
-        spells >= LOSSY_SPELLS && timeouts >= LOSSY_TIMEOUTS
+        self.loss.is_lossy(at)
     }
 
     /// When anything last came from the peer.

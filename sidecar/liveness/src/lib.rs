@@ -25,6 +25,7 @@
 //! | module | decides |
 //! |---|---|
 //! | `evidence` | which rungs of the ladder were seen, and when |
+//! | `loss` | whether the path loses segments by chance |
 //! | `heartbeat` | which Pings are unanswered, where they are, how many the host has missed |
 //! | `peer_heartbeat` | where the peer asks: how often it does, and whether it is late |
 //! | `schedule` | when the Pings of a port are due: interval, phase, tolerance, and whether anybody answers |
@@ -55,6 +56,7 @@ mod evidence;
 mod heartbeat;
 mod input;
 pub mod leak;
+mod loss;
 mod middle_hop;
 mod output;
 mod peer_heartbeat;

@@ -19,8 +19,8 @@ pub struct Policy {
     pub unreachable_floor_ms: u64,
     /// `unreachable` justifies a kill once nothing came for this long.
     pub unreachable_after_ms: u64,
-    /// On a path that healed within the last minute from three retransmission timeouts, in two spells at least, `unreachable`
-    /// and `silent` justify a kill after this at the earliest.
+    /// On a path that healed within the last minute from three retransmission timeouts, in two spells at least, or that lost a
+    /// segment in ten on and on without a queue, `unreachable` and `silent` justify a kill after this at the earliest.
     pub lossy_after_ms: u64,
     /// `silent` justifies a kill once the oldest answered-by-nothing Ping was acknowledged this long ago, or once a peer that
     /// asks itself has been called silent for this long.

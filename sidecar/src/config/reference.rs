@@ -237,8 +237,9 @@ pub const SETTINGS: &[Setting] = &[
     threshold(
         "thresholds.lossy_after_ms",
         ValueKind::Milliseconds,
-        "On a path that healed within the last minute from three retransmission timeouts, in two spells at least, \
-         `unreachable` and `silent` justify a kill after this at the earliest.",
+        "On a path that healed within the last minute from three retransmission timeouts, in two spells at least, or that \
+         lost one segment in ten on and on although no queue was full, `unreachable` and `silent` justify a kill after this \
+         at the earliest.",
     ),
     threshold(
         "thresholds.silent_after_ms",

@@ -28,6 +28,15 @@ fn ws_2_takes_the_ticks_and_pongs_of_a_host_that_reports_them() {
     assert_eq!(play("ws-2", REPORTED, &unread, 60_000).killed_at, Some(6_000));
 }
 
+/// A timer that keeps to its schedule is early after it was late.
+#[test]
+fn ws_2_takes_the_tick_after_a_late_one() {
+    let tape = Tape::new().tick(2_000, 0).tick(4_114, 0).tick(6_000, 0);
+    assert_eq!(play("ws-2", REPORTED, &tape, 60_000).killed_at, Some(6_000));
+    let tape = Tape::new().tick(2_000, 0).tick(4_000, 0).tick(4_114, 0).tick(5_886, 0);
+    assert_eq!(play("ws-2", REPORTED, &tape, 5_890).killed_at, None, "that was not late");
+}
+
 #[test]
 fn ws_2_counts_any_pong_even_one_for_an_old_ping() {
     let tape = Tape::new()

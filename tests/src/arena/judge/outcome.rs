@@ -194,11 +194,21 @@ pub fn judge(
         .iter()
         .find(|change| matches!(change.state, State::Hung | State::Gone | State::Leaked | State::Outage))
         .map_or(began_ns, |change| change.at_ns);
+    // Of a peer that was away and is there again; nobody accuses it by saying that it is behind.
+    let recovered_ns = subject
+        .states
+        .iter()
+        .skip_while(|change| change.state == State::Alive)
+        .find(|change| change.state == State::Alive)
+        .map(|change| change.at_ns);
     let mut outside: Vec<String> = Vec::new();
     for said in &said {
         let word = said.verdict.as_str();
-        let is_allowed =
-            row.allowed.is_empty() || row.allowed.contains(&word) || said.verdict == Verdict::Closed;
+        let is_allowed = row.allowed.is_empty()
+            || row.allowed.contains(&word)
+            || said.verdict == Verdict::Closed
+            // What it owed comes in one go: for a moment it is behind.
+            || is_of_the_living(said.verdict) && recovered_ns.is_some_and(|at| said.from_ns >= at);
         if !is_allowed && !outside.iter().any(|known| known == word) {
             outside.push(word.to_owned());
         }
@@ -277,6 +287,11 @@ fn said(account: &Account, began_ns: u64, ended_ns: u64) -> Vec<Said> {
         }
     }
     said
+}
+
+/// Whether a verdict says that somebody is there.
+fn is_of_the_living(verdict: Verdict) -> bool {
+    matches!(verdict, Verdict::Alive | Verdict::Congested | Verdict::Stalled)
 }
 
 /// Whether a verdict says that nobody is there.
@@ -446,5 +461,20 @@ mod tests {
         let outcome = judged(&[(10, State::Alive), (20, State::Gone)], &account, None);
         assert_eq!(outcome.outside, ["silent"]);
         assert_eq!(outcome.wanted_seen, Some(false));
+    }
+
+    #[test]
+    fn a_peer_that_is_back_may_be_behind() {
+        let account = |verdict, from| Account {
+            first_verdict: Some(Verdict::Alive),
+            verdicts: vec![(at(from), verdict), (at(from + 1), Verdict::Alive)],
+            ..Account::default()
+        };
+        let states = [(10, State::Alive), (20, State::Hung), (40, State::Alive)];
+        let outside = |verdict, from| judged(&states, &account(verdict, from), None).outside;
+        assert!(outside(Verdict::Congested, 40).is_empty());
+        assert_eq!(outside(Verdict::Congested, 12), ["congested"]);
+        assert_eq!(outside(Verdict::Congested, 39), ["congested"]);
+        assert_eq!(outside(Verdict::Silent, 40), ["silent"]);
     }
 }

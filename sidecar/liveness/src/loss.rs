@@ -1,0 +1,183 @@
+//! Whether the path loses segments by chance: there the next timeout may fail for the same reason as the last ones, and
+//! each failure doubles the time to the next.
+
+use crate::{Snapshot, Timestamp};
+
+/// What was lost makes a path lossy for this long.
+const MEMORY_MS: u64 = 60_000;
+
+/// A lost segment is repaired without a timeout as long as others get through; at least so many timeouts in at least so many
+/// spells say that whole round trips fail by chance. A single outage is one spell, and a queue that overflows costs one timeout
+/// now and then.
+const TIMEOUTS: u32 = 3;
+const SPELLS: usize = 2;
+
+/// Retransmissions say the same, if they go on while others get through: in at least so many readings, and one in so many
+/// segments at least. The repair after an outage is over within fewer readings (slow start doubles each round trip).
+const READINGS: u32 = 10;
+const SEGMENTS_PER_RETRANSMISSION: u64 = 10;
+/// Ethernet's, with timestamps (RFC 7323). The segment size is not sampled; where it is larger, more are called lost than are.
+const SEGMENT_BYTES: u64 = 1_448;
+/// A queue that overflows loses segments too, but it was full before: the round trip takes many times as long as without
+/// it. Only what is lost within so many times the shortest one is lost by chance.
+const ROUND_TRIPS_MAX: u32 = 2;
+
+/// What one path has lost lately.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Loss {
+    /// The last three spells of retransmission timeouts that healed, the oldest one first: when, and how many timeouts were
+    /// seen in each.
+    healed_spells: [Option<(Timestamp, u8)>; 3],
+    /// The shortest smoothed round-trip time that was read.
+    least_srtt_us: Option<u32>,
+    /// What got through and what did not, in the half of the memory that ended and in the one that runs.
+    halves: [Option<Half>; 2],
+}
+
+/// Counts from one moment on, for half of [`MEMORY_MS`].
+#[derive(Clone, Copy, Debug)]
+struct Half {
+    began_at: Timestamp,
+    acknowledged_bytes: u64,
+    retransmissions: u32,
+    /// Readings that saw a retransmission since the one before.
+    readings: u32,
+}
+
+impl Loss {
+    /// Between two readings `acknowledged_bytes` were acknowledged for the first time: the path is open.
+    pub(crate) fn on_progress(&mut self, earlier: &Snapshot, later: &Snapshot, acknowledged_bytes: u64) {
+        // A fast retransmission does not count here: it takes others that got through.
+        if let Some(timeouts) = earlier.retransmits.filter(|count| *count > 0) {
+            let [_, second, third] = self.healed_spells;
+            self.healed_spells = [second, third, Some((later.at, timeouts))];
+        }
+        let (Some(srtt_us), Some(before), Some(after)) = (
+            later.srtt_us.filter(|srtt_us| *srtt_us > 0),
+            earlier.total_retransmits,
+            later.total_retransmits,
+        ) else {
+            return;
+        };
+        let least_us = self.least_srtt_us.map_or(srtt_us, |least_us| least_us.min(srtt_us));
+        self.least_srtt_us = Some(least_us);
+        if srtt_us > least_us.saturating_mul(ROUND_TRIPS_MAX) {
+            return;
+        }
+        let half = self.half(later.at);
+        let retransmissions = after.saturating_sub(before);
+        half.acknowledged_bytes = half.acknowledged_bytes.saturating_add(acknowledged_bytes);
+        half.retransmissions = half.retransmissions.saturating_add(retransmissions);
+        half.readings = half.readings.saturating_add(u32::from(retransmissions > 0));
+    }
+
+    /// The half that runs at `at`.
+    fn half(&mut self, at: Timestamp) -> &mut Half {
+        let [_, running] = self.halves;
+        if running.is_none_or(|half| at.ms_since(half.began_at) > MEMORY_MS / 2) {
+            self.halves = [running, None];
+        }
+        let [_, running] = &mut self.halves;
+        running.get_or_insert(Half { began_at: at, acknowledged_bytes: 0, retransmissions: 0, readings: 0 })
+    }
+
+    /// Whether the path was losing segments by chance at `at`.
+    pub(crate) fn is_lossy(&self, at: Timestamp) -> bool {
+        self.has_lost_round_trips(at) || self.has_retransmitted_on_and_on(at)
+    }
+
+    fn has_lost_round_trips(&self, at: Timestamp) -> bool {
+        let recent =
+            self.healed_spells.iter().flatten().filter(|(healed, _)| at.ms_since(*healed) <= MEMORY_MS);
+        let (spells, timeouts) =
+            recent.fold((0, 0), |(spells, timeouts), (_, count)| (spells + 1, timeouts + u32::from(*count)));
+        spells >= SPELLS && timeouts >= TIMEOUTS
+    }
+
+    fn has_retransmitted_on_and_on(&self, at: Timestamp) -> bool {
+        let recent = self.halves.iter().flatten().filter(|half| at.ms_since(half.began_at) <= MEMORY_MS);
+        let (readings, retransmissions, bytes) = recent.fold((0_u32, 0_u64, 0_u64), |sum, half| {
+            (
+                sum.0.saturating_add(half.readings),
+                sum.1.saturating_add(u64::from(half.retransmissions)),
+                sum.2.saturating_add(half.acknowledged_bytes),
+            )
+        });
+        let segments = bytes / SEGMENT_BYTES;
+        readings >= READINGS && retransmissions.saturating_mul(SEGMENTS_PER_RETRANSMISSION) >= segments
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ConnectionId, TcpState};
+
+    fn reading(at: Timestamp) -> Snapshot {
+        Snapshot::unavailable(ConnectionId(1), at, TcpState::Established)
+    }
+
+    /// What is read every 200 ms: the round-trip time, segments lost, and bytes acknowledged since the last reading.
+    fn after(readings: u64, srtt_us: impl Fn(u64) -> u32, lost: u32, bytes: u64) -> (Loss, Timestamp) {
+        let mut loss = Loss::default();
+        let mut earlier = Snapshot { total_retransmits: Some(0), ..reading(Timestamp::from_ns(0)) };
+        for index in 1..=readings {
+            let later = Snapshot {
+                srtt_us: Some(srtt_us(index)),
+                total_retransmits: earlier.total_retransmits.map(|total| total + lost),
+                ..reading(Timestamp::from_ns(index * 200_000_000))
+            };
+            loss.on_progress(&earlier, &later, bytes);
+            earlier = later;
+        }
+        (loss, earlier.at)
+    }
+
+    #[test]
+    fn segments_that_are_lost_on_and_on_make_a_path_lossy_for_a_minute() {
+        let (loss, now) = after(13, |_| 25_000, 3, 25_000);
+        assert!(loss.is_lossy(now));
+        assert!(loss.is_lossy(now.plus_ms(50_000)));
+        assert!(!loss.is_lossy(now.plus_ms(61_000)));
+    }
+
+    #[test]
+    fn a_repair_after_an_outage_does_not() {
+        let (loss, now) = after(7, |_| 200_000, 30, 100_000);
+        assert!(!loss.is_lossy(now));
+    }
+
+    #[test]
+    fn a_segment_now_and_then_does_not() {
+        let (loss, now) = after(100, |_| 25_000, 1, 100_000);
+        assert!(!loss.is_lossy(now));
+    }
+
+    #[test]
+    fn a_queue_that_overflows_does_not() {
+        let (loss, now) = after(100, |index| if index == 1 { 400 } else { 90_000 }, 5, 25_000);
+        assert!(!loss.is_lossy(now));
+    }
+
+    #[test]
+    fn what_was_not_read_says_nothing() {
+        let mut loss = Loss::default();
+        for index in 0..100_u64 {
+            let at = |index| reading(Timestamp::from_ns(index * 200_000_000));
+            loss.on_progress(&at(index), &at(index + 1), 1);
+        }
+        assert!(!loss.is_lossy(Timestamp::from_ns(20_000_000_000)));
+    }
+
+    #[test]
+    fn a_path_that_became_good_is_not_lossy_any_more() {
+        let (mut loss, now) = after(50, |_| 25_000, 3, 25_000);
+        let mut earlier = Snapshot { srtt_us: Some(25_000), total_retransmits: Some(150), ..reading(now) };
+        for index in 1..=400 {
+            let later = Snapshot { at: now.plus_ms(index * 200), ..earlier.clone() };
+            loss.on_progress(&earlier, &later, 25_000);
+            earlier = later;
+        }
+        assert!(!loss.is_lossy(earlier.at));
+    }
+}
