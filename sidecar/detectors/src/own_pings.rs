@@ -89,13 +89,17 @@ impl OwnPings {
         }
         match self.heartbeat.on_fact(fact) {
             Some(Beat::Ping { buffered_bytes }) => {
-                if self.aligns {
-                    self.aligns = false;
+                let is_first = core::mem::take(&mut self.aligns);
+                if is_first {
                     self.due = Some(at);
                 }
                 let early_ms = self.tolerance_ms.saturating_add(self.late_ms);
                 if self.due.is_some_and(|due| at >= due.minus_ms(early_ms)) {
                     seen.sent = Some(self.send(at, buffered_bytes));
+                }
+                // Whether the first tick that was seen was late is not known.
+                if is_first && self.heartbeat.is_reported() {
+                    self.late_ms = self.tolerance_ms;
                 }
             }
             Some(Beat::Pong { asked_at }) => seen.answered = self.answer(asked_at),

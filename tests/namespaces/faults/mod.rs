@@ -5,7 +5,6 @@ mod clock;
 mod collectors;
 mod configuration;
 mod disk;
-mod dying_host;
 mod interfaces;
 mod killed;
 mod processes;

@@ -472,9 +472,10 @@ mod tests {
         };
         let states = [(10, State::Alive), (20, State::Hung), (40, State::Alive)];
         let outside = |verdict, from| judged(&states, &account(verdict, from), None).outside;
-        assert!(outside(Verdict::Congested, 40).is_empty());
-        assert_eq!(outside(Verdict::Congested, 12), ["congested"]);
-        assert_eq!(outside(Verdict::Congested, 39), ["congested"]);
+        // The row of these tests does not allow `stalled`.
+        assert!(outside(Verdict::Stalled, 40).is_empty());
+        assert_eq!(outside(Verdict::Stalled, 12), ["stalled"]);
+        assert_eq!(outside(Verdict::Stalled, 39), ["stalled"]);
         assert_eq!(outside(Verdict::Silent, 40), ["silent"]);
     }
 }
