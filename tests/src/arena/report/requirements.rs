@@ -368,6 +368,7 @@ fn whole_recordings(stages: &[JudgedStage], extent: Extent) -> Checked {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::arena::Row;
     use crate::arena::judge::{Detection, JudgedKill, KillKind};
     use crate::arena::rows::ROWS;
 
@@ -450,7 +451,7 @@ pub(super) mod tests {
     fn fewer_runs_than_the_figures_rest_on_are_a_violation_of_a_full_set() {
         let named = "row 20: 1 of 10 runs".to_owned();
         let stages = [stage(20, vec![outcome(20, DEFAULT_POLICY)])];
-        let wanted = row(20).map(|row| row.runs()).unwrap_or_default();
+        let wanted = row(20).map(Row::runs).unwrap_or_default();
         let named = named.replace("10", &wanted.to_string());
         let of = |extent| all_runs(&stages, extent).violations;
         assert!(of(Extent::Full).contains(&named), "{:?}", of(Extent::Full));
