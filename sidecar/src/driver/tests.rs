@@ -361,23 +361,28 @@ const STORY: &[(u64, Step)] = &[
     (30, Step::PeerAcknowledgesFin),
 ];
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_replay_decides_what_the_live_run_decided() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("run.jsonl");
-    let header = Header {
+/// The header of a recording that begins now.
+fn header(thresholds: Policy) -> Header {
+    Header {
         ackbeat_recording: FORMAT,
         version: "0.1.0".to_owned(),
         mode: "ebpf".to_owned(),
         policy: "default".to_owned(),
-        thresholds: policy(),
+        thresholds,
         leaks: ackbeat_liveness::leak::LeakSettings::default(),
         deployment: Deployment::default(),
         ticks: true,
         began_at: MonotonicClock.now(),
         began_unix_ns: 0,
         segment: None,
-    };
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replay_decides_what_the_live_run_decided() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("run.jsonl");
+    let header = header(policy());
     let recorder = Recorder::begin(&path, 1 << 24, &header).unwrap();
     let running = start(STORY, Some(recorder), Duration::from_secs(5));
     running
@@ -413,19 +418,7 @@ async fn other_rules_take_effect_at_once_and_a_replay_follows_them() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("run.jsonl");
     let patient = Policy { unreachable_after_ms: 3_600_000, stalled_after_ms: 3_600_000, ..policy() };
-    let header = Header {
-        ackbeat_recording: FORMAT,
-        version: "0.1.0".to_owned(),
-        mode: "ebpf".to_owned(),
-        policy: "default".to_owned(),
-        thresholds: patient.clone(),
-        leaks: ackbeat_liveness::leak::LeakSettings::default(),
-        deployment: Deployment::default(),
-        ticks: true,
-        began_at: MonotonicClock.now(),
-        began_unix_ns: 0,
-        segment: None,
-    };
+    let header = header(patient.clone());
     let steps = [(5, Step::Open(CONNECTION)), (5, Step::WriteIntoClosedWindow(5_000))];
     let collected = Collected::default();
     let (stop, stopped) = mpsc::channel(4);
@@ -497,19 +490,7 @@ impl Prober for KeptProbes {
 async fn own_window_probes_are_sent_recorded_and_counted() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("run.jsonl");
-    let header = Header {
-        ackbeat_recording: FORMAT,
-        version: "0.1.0".to_owned(),
-        mode: "ebpf".to_owned(),
-        policy: "default".to_owned(),
-        thresholds: policy(),
-        leaks: ackbeat_liveness::leak::LeakSettings::default(),
-        deployment: Deployment::default(),
-        ticks: true,
-        began_at: MonotonicClock.now(),
-        began_unix_ns: 0,
-        segment: None,
-    };
+    let header = header(policy());
     let steps = [(5, Step::Open(CONNECTION)), (5, Step::WriteIntoClosedWindow(5_000))];
     let fed = Arc::new(AtomicUsize::new(0));
     let collected = Collected::default();
