@@ -56,15 +56,35 @@ pub(crate) struct Summary {
     failed: usize,
     failed_names: Vec<String>,
     ignored_names: Vec<String>,
+    /// The names under `failures:`, while that list is read.
+    listed: Option<Vec<String>>,
 }
 
 impl Summary {
-    /// Reads one line as libtest writes it without a terminal: `test NAME ... ok`, `test result: ok. 1 passed; …`.
+    /// Reads one line as libtest writes it without a terminal: `test NAME ... ok`, `test result: ok. 1 passed; …`, and the
+    /// names that stand indented under `failures:`. What a test prints itself can tear its own line apart; the list is whole.
     fn read(&mut self, line: &str) {
+        if line == "failures:" {
+            self.listed = Some(Vec::new());
+            return;
+        }
+        if line.starts_with("---- ") {
+            // The first list of that name is of outputs, not of names.
+            self.listed = None;
+        }
+        if let (Some(listed), Some(name)) = (&mut self.listed, line.strip_prefix("    ")) {
+            listed.push(name.to_owned());
+            return;
+        }
         let Some(rest) = line.strip_prefix("test ") else { return };
         if let Some(counts) = rest.strip_prefix("result: ") {
             self.passed += count_before(counts, " passed");
             self.failed += count_before(counts, " failed");
+            for name in self.listed.take().unwrap_or_default() {
+                if !self.failed_names.contains(&name) {
+                    self.failed_names.push(name);
+                }
+            }
             return;
         }
         let Some((name, result)) = rest.rsplit_once(" ... ") else { return };
@@ -129,6 +149,10 @@ test slow ... ignored, needs an hour
 failures:
 
 ---- policy::tests::odd name with spaces stdout ----
+    not a name
+
+failures:
+    policy::tests::odd name with spaces
 
 test result: FAILED. 1 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s
 
@@ -152,8 +176,19 @@ test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
             failed: 1,
             failed_names: vec!["policy::tests::odd name with spaces".to_owned()],
             ignored_names: vec!["slow".to_owned()],
+            listed: None,
         };
         assert_eq!(read(OUTPUT), expected);
+    }
+
+    #[test]
+    fn a_name_torn_apart_is_found_in_the_list() {
+        let mut summary = read(
+            "test a ... some output\nFAILED\n\nfailures:\n\n---- a stdout ----\nError: no\n\n\nfailures:\n    a\n\n\
+             test result: FAILED. 0 passed; 1 failed; 0 ignored\n",
+        );
+        assert_eq!(summary.take_failed_names(), ["a"]);
+        assert_eq!(summary.failed, 0);
     }
 
     #[test]
