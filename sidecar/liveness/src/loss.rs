@@ -7,10 +7,13 @@ use crate::{Snapshot, Timestamp};
 const MEMORY_MS: u64 = 60_000;
 
 /// A lost segment is repaired without a timeout as long as others get through; at least so many timeouts in at least so many
-/// spells say that whole round trips fail by chance. A single outage is one spell, and a queue that overflows costs one timeout
-/// now and then.
+/// spells say that whole round trips fail by chance. A single outage is one spell.
 const TIMEOUTS: u32 = 3;
 const SPELLS: usize = 2;
+/// Ten bulk transfers through one short queue cost each of them a timeout a second. A queue that overflows was full before:
+/// a timeout at so many times the shortest round trip is its doing. More than for single segments, as a chance that is missed
+/// may end a living connection.
+const QUEUE_ROUND_TRIPS: u32 = 4;
 
 /// Retransmissions say the same, if they go on while others get through: in at least so many readings, and one in so many
 /// segments at least. The repair after an outage is over within fewer readings (slow start doubles each round trip).
@@ -48,7 +51,9 @@ impl Loss {
     /// Between two readings `acknowledged_bytes` were acknowledged for the first time: the path is open.
     pub(crate) fn on_progress(&mut self, earlier: &Snapshot, later: &Snapshot, acknowledged_bytes: u64) {
         // A fast retransmission does not count here: it takes others that got through.
-        if let Some(timeouts) = earlier.retransmits.filter(|count| *count > 0) {
+        if let Some(timeouts) = earlier.retransmits.filter(|count| *count > 0)
+            && !self.had_a_full_queue(earlier)
+        {
             let [_, second, third] = self.healed_spells;
             self.healed_spells = [second, third, Some((later.at, timeouts))];
         }
@@ -69,6 +74,14 @@ impl Loss {
         half.acknowledged_bytes = half.acknowledged_bytes.saturating_add(acknowledged_bytes);
         half.retransmissions = half.retransmissions.saturating_add(retransmissions);
         half.readings = half.readings.saturating_add(u32::from(retransmissions > 0));
+    }
+
+    /// Whether what was lost before this reading may be laid to a queue. An unknown round trip is no long one.
+    fn had_a_full_queue(&self, reading: &Snapshot) -> bool {
+        match (reading.srtt_us, self.least_srtt_us) {
+            (Some(srtt_us), Some(least_us)) => srtt_us >= least_us.saturating_mul(QUEUE_ROUND_TRIPS),
+            _ => false,
+        }
     }
 
     /// The half that runs at `at`.
@@ -157,6 +170,34 @@ mod tests {
     fn a_queue_that_overflows_does_not() {
         let (loss, now) = after(100, |index| if index == 1 { 400 } else { 90_000 }, 5, 25_000);
         assert!(!loss.is_lossy(now));
+    }
+
+    /// Three timeouts that heal, a second apart, at this round-trip time; the shortest was 10 ms.
+    fn after_timeouts(srtt_us: Option<u32>) -> (Loss, Timestamp) {
+        let mut loss = Loss::default();
+        let first =
+            Snapshot { srtt_us: Some(10_000), total_retransmits: Some(0), ..reading(Timestamp::from_ns(0)) };
+        loss.on_progress(&first, &Snapshot { at: Timestamp::from_ns(1_000_000), ..first.clone() }, 100);
+        for index in 1..=3_u64 {
+            let earlier = Snapshot {
+                srtt_us,
+                retransmits: Some(1),
+                total_retransmits: Some(1),
+                ..reading(Timestamp::from_ns(index * 1_000_000_000))
+            };
+            loss.on_progress(&earlier, &Snapshot { retransmits: Some(0), ..earlier.clone() }, 100);
+        }
+        (loss, Timestamp::from_ns(4_000_000_000))
+    }
+
+    #[test]
+    fn timeouts_that_heal_make_a_path_lossy_unless_a_queue_was_full() {
+        for (srtt_us, is_lossy) in
+            [(Some(12_000), true), (Some(39_000), true), (None, true), (Some(40_000), false)]
+        {
+            let (loss, now) = after_timeouts(srtt_us);
+            assert_eq!(loss.is_lossy(now), is_lossy, "{srtt_us:?}");
+        }
     }
 
     #[test]
