@@ -299,11 +299,35 @@ fn end(child: &mut Child) {
     let _ = child.wait();
 }
 
-/// The end of what a stage printed, in one line.
+/// What a stage said of its failure, in one line: its error with the causes if it came to one, else the end of its output.
 fn last_words(log: &Path) -> String {
     let text = std::fs::read(log).unwrap_or_default();
-    let text = String::from_utf8_lossy(&text);
+    last_words_of(&String::from_utf8_lossy(&text))
+}
+
+fn last_words_of(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    let from = lines.len().saturating_sub(LAST_WORDS);
-    lines.get(from..).unwrap_or_default().join("; ")
+    let error = lines.iter().rposition(|line| line.starts_with("Error: "));
+    let from = error.unwrap_or_else(|| lines.len().saturating_sub(LAST_WORDS));
+    let words = lines.get(from..).unwrap_or_default();
+    // Where a backtrace is asked for, it stands after the causes and says less.
+    let words: Vec<&str> = words.iter().copied().take_while(|line| *line != "Stack backtrace:").collect();
+    words.join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_told_without_its_backtrace() {
+        let log = "row 30 seed 1\nError: waiting\n\nCaused by:\n    no socket\n\nStack backtrace:\n   0: a\n   1: b\n   2: c\n";
+        assert_eq!(last_words_of(log), "Error: waiting; Caused by:; no socket");
+    }
+
+    #[test]
+    fn without_an_error_the_end_is_told() {
+        assert_eq!(last_words_of("a\nb\n\nc\nd\n"), "b; c; d");
+        assert_eq!(last_words_of(""), "");
+    }
 }
