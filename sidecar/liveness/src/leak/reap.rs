@@ -1,8 +1,10 @@
 //! Which sockets are asked to be destroyed.
 //!
 //! Only of a port whose *configured* quota is full, only with the mode on (or in a dry run), oldest first, at most
-//! [`REAPS_AT_ONCE`] with one census (and of a small quota an eighth beyond what is over it, so that no pool is wiped at once), and
-//! never one that carried a byte within [`reap_min_idle_ms`](LeakSettings::reap_min_idle_ms) or that holds bytes: they would be lost. Whoever destroys it looks at the socket once more.
+//! [`REAPS_AT_ONCE`] with one census (and of a small quota an eighth beyond what is over it, so that no pool is wiped at once). What
+//! was asked to be destroyed counts no more, although the next census may still see it: else a late destroy would take others
+//! too. And never one that carried a byte within [`reap_min_idle_ms`](LeakSettings::reap_min_idle_ms) or that holds bytes: they
+//! would be lost. Whoever destroys it looks at the socket once more.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -23,10 +25,18 @@ pub(super) fn pick<'a>(
     if settings.reap == ReapMode::Off {
         return Vec::new();
     }
+    let mut leaving: BTreeMap<GroupKey, u32> = BTreeMap::new();
     let mut candidates: Vec<(Timestamp, ReapWanted, &mut Known)> = sockets
         .filter_map(|known| {
             let group = GroupKey::of(&known.socket);
             let (quota, count) = full(&group)?;
+            let was_asked = known
+                .asked_at
+                .is_some_and(|asked_at| at.ms_since(asked_at) < settings.reap_min_idle_ms.max(1));
+            if was_asked && known.socket.state == TcpState::Established {
+                *leaving.entry(group).or_default() += 1;
+                return None;
+            }
             if known.socket.state != TcpState::Established || !known.socket.is_empty() {
                 return None;
             }
@@ -35,10 +45,7 @@ pub(super) fn pick<'a>(
             // It was there before it carried its last byte.
             let born_at = known.first_seen_at.min(idle_since);
             let age_ms = at.ms_since(born_at);
-            let was_asked = known
-                .asked_at
-                .is_some_and(|asked_at| at.ms_since(asked_at) < settings.reap_min_idle_ms.max(1));
-            if was_asked || age_ms < settings.reap_min_age_ms || idle_ms < settings.reap_min_idle_ms {
+            if age_ms < settings.reap_min_age_ms || idle_ms < settings.reap_min_idle_ms {
                 return None;
             }
             let wanted = ReapWanted {
@@ -63,7 +70,8 @@ pub(super) fn pick<'a>(
         .filter(|(_, wanted, _)| {
             let taken = of_group.entry(wanted.group).or_default();
             *taken += 1;
-            *taken <= wanted.count.saturating_sub(wanted.quota) + (wanted.quota / 8).max(1)
+            let staying = wanted.count.saturating_sub(leaving.get(&wanted.group).copied().unwrap_or(0));
+            staying >= wanted.quota && *taken <= staying - wanted.quota + (wanted.quota / 8).max(1)
         })
         .take(REAPS_AT_ONCE)
         .map(|(_, wanted, known)| {

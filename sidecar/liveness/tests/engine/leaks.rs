@@ -380,6 +380,21 @@ fn only_a_full_quota_is_reaped_oldest_first_eight_at_a_time() {
 }
 
 #[test]
+fn what_was_asked_to_go_counts_no_more_until_it_is_asked_again() {
+    let mut pod = reaping(ReapMode::On);
+    pod.pass(70);
+    // Whoever destroys them is late: they are still there, census after census, and no other has to go for them.
+    let first: Vec<ReapWanted> = std::mem::take(&mut pod.reaps);
+    assert!((1..=REAPS_AT_ONCE).contains(&first.len()), "{first:?}");
+    assert!(first.iter().all(|wanted| wanted.at == first[0].at), "{first:?}");
+    let asked = |reaps: &[ReapWanted]| reaps.iter().map(|wanted| wanted.connection).collect::<Vec<_>>();
+    // They did not go: after `reap_min_idle_ms` they are asked once more.
+    pod.pass(30);
+    assert!(asked(&pod.reaps).starts_with(&asked(&first)), "{:?}", pod.reaps);
+    assert!(pod.reaps.iter().all(|wanted| wanted.at == pod.reaps[0].at), "{:?}", pod.reaps);
+}
+
+#[test]
 fn what_holds_bytes_is_not_reaped() {
     let mut pod = reaping(ReapMode::On);
     for number in 1..=30 {
