@@ -96,33 +96,33 @@ pub(super) async fn report(
 }
 
 async fn read(of_request: Body, api: &Api) -> Result<HeartbeatReport, Problem> {
-    let bytes = body::collect(of_request, api).await?;
-    has_members(&bytes)?;
-    let mut reader = serde_json::Deserializer::from_slice(&bytes);
-    let report = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
-        let path = error.path().to_string();
-        let problem = Problem::new(StatusCode::BAD_REQUEST, error.into_inner().to_string());
-        // A text that is no JSON at all has no member to blame.
-        if path == "." { problem } else { problem.at(path) }
-    })?;
-    Ok(report)
+    let report = body::json(of_request, api).await?;
+    has_members(&report)?;
+    body::understand(report)
 }
 
-/// A struct may be read from a list of its members' values too; a report may not.
-fn has_members(bytes: &[u8]) -> Result<(), Problem> {
-    let report: serde_json::Value = serde_json::from_slice(bytes)
-        .map_err(|error| Problem::new(StatusCode::BAD_REQUEST, format!("this is no JSON: {error}")))?;
-    if !report.is_object() {
-        return Err(Problem::new(StatusCode::BAD_REQUEST, "a report is an object: {\"heartbeats\": [...]}"));
+/// A struct may be read from a list of its members' values too; a report may not. And what is missing is named.
+fn has_members(report: &serde_json::Value) -> Result<(), Problem> {
+    const REPORT: &str = "a report is an object: {\"heartbeats\": [...]}";
+    const HEARTBEAT: &str = "a heartbeat is an object: {\"peer\": \"10.0.0.7:40000\", \"kind\": \"ping\"}";
+    let Some(report) = report.as_object() else {
+        return Err(Problem::new(StatusCode::BAD_REQUEST, REPORT));
+    };
+    let Some(heartbeats) = report.get("heartbeats") else {
+        return Err(Problem::field("heartbeats", format!("it is missing; {REPORT}")));
+    };
+    for (index, heartbeat) in heartbeats.as_array().into_iter().flatten().enumerate() {
+        let Some(heartbeat) = heartbeat.as_object() else {
+            return Err(Problem::field(format!("heartbeats[{index}]"), HEARTBEAT));
+        };
+        if let Some(member) = ["peer", "kind"].into_iter().find(|member| !heartbeat.contains_key(*member)) {
+            return Err(Problem::field(
+                format!("heartbeats[{index}].{member}"),
+                format!("it is missing; {HEARTBEAT}"),
+            ));
+        }
     }
-    let heartbeats = report.get("heartbeats").and_then(serde_json::Value::as_array);
-    match heartbeats.and_then(|heartbeats| heartbeats.iter().position(|heartbeat| !heartbeat.is_object())) {
-        Some(index) => Err(Problem::field(
-            format!("heartbeats[{index}]"),
-            "a heartbeat is an object: {\"peer\": \"10.0.0.7:40000\", \"kind\": \"ping\"}",
-        )),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 /// Checks everything before anything is taken.

@@ -186,6 +186,9 @@ pub(super) async fn leaks(
     Ok(Json(api.connections.leaks(|watch| answer(watch, now, &api.reaping))))
 }
 
+/// What an order looks like.
+const ORDER: &str = "an order is an object: {\"mode\": \"off\"}";
+
 /// Lowers the mode of reaping until the sidecar starts again: `on` to `dry-run` to `off`. It never raises it.
 #[utoipa::path(
     post,
@@ -213,21 +216,29 @@ pub(super) async fn reap(
 ) -> Result<Json<Reaping>, Problem> {
     Query::new(raw.as_deref()).finish("none")?;
     body::is_json(&headers)?;
-    let bytes = body::collect(of_request, &api).await?;
-    let value: serde_json::Value = serde_json::from_slice(&bytes)
-        .map_err(|error| Problem::new(StatusCode::BAD_REQUEST, format!("this is no JSON: {error}")))?;
-    if !value.is_object() {
-        return Err(Problem::new(StatusCode::BAD_REQUEST, "an order is an object: {\"mode\": \"off\"}"));
+    let order = body::json(of_request, &api).await?;
+    // A struct may be read from a list of its members' values too; an order may not.
+    let Some(members) = order.as_object() else {
+        return Err(Problem::new(StatusCode::BAD_REQUEST, ORDER));
+    };
+    if !members.contains_key("mode") {
+        return Err(Problem::field("mode", format!("it is missing; {ORDER}")));
     }
-    let order: ReapOrder =
-        serde_json::from_value(value).map_err(|error| Problem::field("mode", error.to_string()))?;
-    api.reaping.lower(order.mode).map_err(|now| {
+    let order: ReapOrder = body::understand(order)?;
+    let before = api.reaping.lower(order.mode).map_err(|now| {
         Problem::new(
             StatusCode::CONFLICT,
             format!("the mode is {} now, and only the configuration and a new start raise it", now.as_str()),
         )
     })?;
-    tracing::info!(target: "ackbeat::leak", mode = order.mode.as_str(), "reaping was lowered through the API");
+    if before != order.mode {
+        tracing::info!(
+            target: "ackbeat::leak",
+            mode = order.mode.as_str(),
+            before = before.as_str(),
+            "reaping was lowered through the API"
+        );
+    }
     Ok(Json(reaping(&api.reaping)))
 }
 

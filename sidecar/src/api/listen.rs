@@ -5,11 +5,13 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use nix::sys::socket::{setsockopt, sockopt};
 use tokio::net::{TcpListener, UnixListener};
 
 use crate::config::ApiSettings;
+use crate::listening::{Listener, Standing, Standings};
 
 /// Answers that wait in the kernel for one client, in bytes: a client that does not read holds no more.
 const SEND_BUFFER_BYTES: usize = 128 * 1024;
@@ -36,6 +38,9 @@ pub struct ListenError {
 #[derive(Debug, Default)]
 pub struct Listeners {
     pub(super) tcp: Option<TcpListener>,
+    /// An address that somebody else has.
+    pub(super) busy: Option<SocketAddr>,
+    pub(super) standings: Arc<Standings>,
     pub(super) unix: Option<UnixSocket>,
 }
 
@@ -72,10 +77,26 @@ impl Listeners {
     /// Listens where the settings say; a failure is told in the log. It needs a tokio runtime around the call.
     #[must_use]
     pub fn bind(settings: &ApiSettings) -> Self {
-        Self {
-            tcp: settings.listen.and_then(|address| told(bind_tcp(address))),
-            unix: settings.socket.as_deref().and_then(|path| told(bind_unix(path))),
-        }
+        let standings = Arc::<Standings>::default();
+        let tcp = settings.listen.and_then(|address| told(Listener::Api, bind_tcp(address), &standings));
+        let busy = settings.listen.filter(|_| standings.of(Listener::Api) == Standing::Busy);
+        let unix = settings
+            .socket
+            .as_deref()
+            .and_then(|path| told(Listener::ApiSocket, bind_unix(path), &standings));
+        Self { tcp, busy, standings, unix }
+    }
+
+    /// The address that somebody else has: [`Serving`](super::server::Serving) tries it again.
+    #[must_use]
+    pub const fn busy(&self) -> Option<SocketAddr> {
+        self.busy
+    }
+
+    /// How they stand, now and later.
+    #[must_use]
+    pub fn standings(&self) -> Arc<Standings> {
+        Arc::clone(&self.standings)
     }
 
     /// The address that is listened on.
@@ -101,11 +122,19 @@ impl Listeners {
     }
 }
 
-fn told<T>(result: Result<T, ListenError>) -> Option<T> {
-    result.inspect_err(|error| tracing::warn!("the API is not there: {error}")).ok()
+fn told<T>(listener: Listener, result: Result<T, ListenError>, standings: &Standings) -> Option<T> {
+    let standing = match &result {
+        Ok(_) => Standing::Listening,
+        // A Unix socket that somebody listens on is another sidecar's: its file is not taken away.
+        Err(error) if listener == Listener::Api => Standing::after(&error.cause),
+        Err(_) => Standing::Failed,
+    };
+    standings.set(listener, standing);
+    let again = if standing == Standing::Busy { "; it is tried again, at least twice a minute" } else { "" };
+    result.inspect_err(|error| tracing::warn!("the API is not there: {error}{again}")).ok()
 }
 
-fn bind_tcp(address: SocketAddr) -> Result<TcpListener, ListenError> {
+pub(super) fn bind_tcp(address: SocketAddr) -> Result<TcpListener, ListenError> {
     let failed = |step| {
         move |cause| ListenError {
             setting: "api.listen",

@@ -36,6 +36,7 @@ use tokio::sync::{Semaphore, mpsc};
 use crate::census::control::ReapControl;
 use crate::connections::Connections;
 use crate::driver::clock::{Clock as _, MonotonicClock};
+use crate::listening::Standings;
 use crate::reload::ReloadState;
 use crate::source::Mode;
 use crate::telemetry::pipeline::SpanCounts;
@@ -79,6 +80,7 @@ pub struct Api {
     metrics: Option<Arc<dyn MetricsPage>>,
     reaping: Arc<ReapControl>,
     reloads: Option<Arc<ReloadState>>,
+    standings: Arc<Standings>,
     /// Places for bodies that are being read.
     bodies: Semaphore,
     /// Places for readers of events.
@@ -107,6 +109,7 @@ impl Api {
             metrics: None,
             reaping: Arc::default(),
             reloads: None,
+            standings: Arc::default(),
             bodies: Semaphore::new(BODIES_MAX),
             readers: Arc::new(Semaphore::new(stream::READERS_MAX)),
         }
@@ -136,6 +139,13 @@ impl Api {
     /// Name of the policy in force.
     fn policy(&self) -> &'static str {
         self.reloads.as_ref().map_or(self.about.policy, |reloads| reloads.policy().as_str())
+    }
+
+    /// The same, telling how the listeners stand.
+    #[must_use]
+    pub fn with_standings(mut self, standings: Arc<Standings>) -> Self {
+        self.standings = standings;
+        self
     }
 
     /// What the API counts of itself.

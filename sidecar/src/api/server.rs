@@ -14,7 +14,8 @@ use tokio::sync::Semaphore;
 use tokio_io_timeout::TimeoutStream;
 
 use super::counters::ApiCounters;
-use super::listen::Listeners;
+use super::listen::{Listeners, bind_tcp};
+use crate::listening::{Listener as Place, Standing, try_again};
 
 /// Connections at once, over TCP and the Unix socket together.
 pub const CONNECTIONS_MAX: usize = 1_024;
@@ -50,6 +51,17 @@ impl Serving {
         let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         if let Some(listener) = listeners.tcp {
             tasks.spawn(accept(listener, router.clone(), Arc::clone(&places), Arc::clone(counters)));
+        }
+        if let Some(address) = listeners.busy {
+            let (router, places, counters) = (router.clone(), Arc::clone(&places), Arc::clone(counters));
+            let standings = Arc::clone(&listeners.standings);
+            tasks.spawn(async move {
+                let bind = || bind_tcp(address).map_err(|error| error.cause);
+                let listener = try_again(Place::Api, address, bind).await;
+                standings.set(Place::Api, Standing::Listening);
+                tracing::info!(%address, "the API listens by now");
+                accept(listener, router, places, counters).await;
+            });
         }
         let mut file = None;
         if let Some(socket) = listeners.unix {

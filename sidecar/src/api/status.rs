@@ -43,6 +43,7 @@ pub(super) async fn status(
         ready: api.connections.is_ready(),
         uptime_ms: api.now().ms_since(api.started_at),
         missing_signals: api.about.missing_signals.clone(),
+        listeners: api.standings.words(),
         connections: connections.into_iter().map(|(verdict, count)| (verdict.to_owned(), count)).collect(),
         closed: api.events.closed(),
         lost: LostTotals {

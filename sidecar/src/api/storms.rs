@@ -7,7 +7,19 @@ use axum::extract::{RawQuery, State};
 
 use super::Api;
 use super::query::Query;
-use super::types::{PortArrivals, Problem, Resonance, Storm, Storms};
+use super::types::{MissingOfStorms, PortArrivals, Problem, Resonance, Storm, Storms};
+use crate::source::Mode;
+
+/// What mode `sock_diag` does not see of storms, by the signal that is missing ([`crate::source::sock_diag::MISSING_SIGNALS`]).
+const MISSING_IN_SOCK_DIAG: [(&str, &str); 4] = [
+    (
+        "openings",
+        "an arrival is dated by the pass that found it: a rate is late by it, and a period is known roughly",
+    ),
+    ("short connections", "an arrival that is closed before the next pass is not counted"),
+    ("closing process", "the closes that set a storm off do not say which process made them"),
+    ("reconnects", "upgrade requests are not seen: which arrival is whose return is not known"),
+];
 
 /// Arrivals, storms, outages and lock-step retries by listening port.
 #[utoipa::path(
@@ -36,6 +48,7 @@ pub(super) async fn storms(
         storm_age_ms: port.storm_since.map(|since| now.ms_since(since)),
         outage_age_ms: port.outage.map(|outage| now.ms_since(outage.began_at)),
         resonance: port.resonance.map(resonance),
+        windows: port.windows,
     });
     let recent = storms.recent.iter().map(|storm| Storm {
         port: storm.local_port,
@@ -53,9 +66,36 @@ pub(super) async fn storms(
         ports: ports.collect(),
         arrivals_unwatched: storms.totals.arrivals_unwatched,
         recent: recent.collect(),
+        missing: missing(api.about.mode),
     }))
+}
+
+fn missing(mode: Mode) -> Vec<MissingOfStorms> {
+    let of_mode: &[(&str, &str)] = match mode {
+        Mode::Ebpf => &[],
+        Mode::SockDiag => &MISSING_IN_SOCK_DIAG,
+    };
+    let told = of_mode.iter().map(|(signal, meaning)| MissingOfStorms {
+        signal: (*signal).to_owned(),
+        meaning: (*meaning).to_owned(),
+    });
+    told.collect()
 }
 
 const fn resonance(resonance: ackbeat_storms::Resonance) -> Resonance {
     Resonance { period_ms: resonance.period_ms, strength: resonance.strength, windows: resonance.windows }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::sock_diag::MISSING_SIGNALS;
+
+    #[test]
+    fn what_is_missing_of_storms_is_a_signal_that_the_mode_misses() {
+        assert!(missing(Mode::Ebpf).is_empty());
+        for told in missing(Mode::SockDiag) {
+            assert!(MISSING_SIGNALS.iter().any(|(signal, _)| *signal == told.signal), "{told:?}");
+        }
+    }
 }

@@ -203,6 +203,9 @@ pub struct Status {
     pub uptime_ms: u64,
     /// Signals that this kernel or mode does not give.
     pub missing_signals: Vec<String>,
+    /// What ackbeat listens on, by setting: `listening`, `busy` (somebody else has the address; it is tried again), `failed` or
+    /// `off`.
+    pub listeners: std::collections::BTreeMap<String, String>,
     /// Connections that are watched, by verdict.
     pub connections: std::collections::BTreeMap<String, usize>,
     /// Connections that ended since the start.
@@ -220,6 +223,17 @@ pub struct Storms {
     pub arrivals_unwatched: u64,
     /// The latest storms that are over, oldest first; at most 32.
     pub recent: Vec<Storm>,
+    /// What this mode does not see of storms; empty in mode `ebpf`.
+    pub missing: Vec<MissingOfStorms>,
+}
+
+/// Something of storms that this mode does not see.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct MissingOfStorms {
+    /// The signal, as `missing_signals` of `GET /v1/status` names it.
+    pub signal: String,
+    /// What that means for storms.
+    pub meaning: String,
 }
 
 /// A listening port.
@@ -245,6 +259,9 @@ pub struct PortArrivals {
     /// The period at which clients come back in lock-step.
     #[schema(required = true)]
     pub resonance: Option<Resonance>,
+    /// Bursts of closes (or parts of long ones) that a period was looked for in, at most the latest 16. Below 4 it cannot be told
+    /// whether there is one.
+    pub windows: u32,
 }
 
 /// Clients come back in lock-step.

@@ -84,13 +84,14 @@ impl ReapControl {
         ReapMode::ALL.get(now).copied().unwrap_or(ReapMode::Off)
     }
 
-    /// Lowers the mode. Gives the mode that was there, if it is lower: it stays.
+    /// Lowers the mode, and gives the one that was there: `to` itself where nothing changed.
     ///
     /// # Errors
-    /// The mode now, if `to` is above it.
-    pub fn lower(&self, to: ReapMode) -> Result<(), ReapMode> {
+    /// The mode now, if `to` is above it: it stays.
+    pub fn lower(&self, to: ReapMode) -> Result<ReapMode, ReapMode> {
         let before = self.mode.fetch_min(to as u8, Ordering::AcqRel);
-        if to as u8 > before { Err(self.mode()) } else { Ok(()) }
+        let before = ReapMode::ALL.get(usize::from(before)).copied().unwrap_or(ReapMode::Off);
+        if to > before { Err(before) } else { Ok(before) }
     }
 
     pub(crate) fn count(&self, outcome: ReapOutcome) {
@@ -116,10 +117,10 @@ mod tests {
     #[test]
     fn the_switch_only_goes_down() {
         let control = ReapControl::new(ReapMode::On);
-        assert_eq!(control.lower(ReapMode::On), Ok(()));
-        assert_eq!(control.lower(ReapMode::DryRun), Ok(()));
+        assert_eq!(control.lower(ReapMode::On), Ok(ReapMode::On), "nothing changed");
+        assert_eq!(control.lower(ReapMode::DryRun), Ok(ReapMode::On));
         assert_eq!(control.lower(ReapMode::On), Err(ReapMode::DryRun));
-        assert_eq!(control.lower(ReapMode::Off), Ok(()));
+        assert_eq!(control.lower(ReapMode::Off), Ok(ReapMode::DryRun));
         assert_eq!(control.lower(ReapMode::DryRun), Err(ReapMode::Off));
         assert_eq!((control.mode(), control.configured()), (ReapMode::Off, ReapMode::On));
     }

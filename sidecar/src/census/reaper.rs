@@ -33,6 +33,13 @@ impl Reaper {
         Self { control, tracer, mode, was_denied: false }
     }
 
+    /// The same, where it was told at the start that nothing can be destroyed: it is not told again.
+    #[must_use]
+    pub const fn denied_as_told(mut self, is_told: bool) -> Self {
+        self.was_denied = is_told;
+        self
+    }
+
     /// Destroys the socket, or tells why not.
     pub(super) fn reap(&mut self, netlink: &mut Netlink, wanted: &ReapWanted) {
         let (outcome, idle_ms) = self.decide(netlink, wanted);
@@ -117,5 +124,103 @@ impl Reaper {
                 ReapOutcome::Failed
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::{TcpListener, TcpStream};
+    use std::time::{Duration, Instant};
+
+    use ackbeat_liveness::leak::{GroupKey, Side};
+    use ackbeat_liveness::{ConnectionId, Timestamp};
+    use opentelemetry::trace::TracerProvider as _;
+    use opentelemetry_sdk::trace::SdkTracerProvider;
+
+    use super::*;
+
+    /// Both ends of a connection over loopback, and what would have its dialled end destroyed.
+    fn scene(netlink: &mut Netlink) -> (TcpStream, TcpStream, ReapWanted) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut dialled = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut accepted, _) = listener.accept().unwrap();
+        // It has carried something, and nothing of it waits.
+        accepted.write_all(b"!").unwrap();
+        dialled.read_exact(&mut [0]).unwrap();
+        let (local, peer) = (dialled.local_addr().unwrap(), dialled.peer_addr().unwrap());
+        let row = netlink
+            .dump(65_536)
+            .unwrap()
+            .into_iter()
+            .find(|row| {
+                (row.endpoints.local_port, row.endpoints.peer_port) == (local.port(), peer.port())
+                    && row.state == TcpState::Established
+            })
+            .expect("the connection is in a dump");
+        let wanted = ReapWanted {
+            at: Timestamp::from_ms(1),
+            connection: row.cookie,
+            endpoints: row.endpoints,
+            group: GroupKey { side: Side::Remote, address: peer.ip(), port: peer.port() },
+            quota: 1,
+            count: 1,
+            age_ms: 1,
+            idle_ms: 0,
+            min_idle_ms: 0,
+            mode: ReapMode::DryRun,
+        };
+        (dialled, accepted, wanted)
+    }
+
+    fn reaper(mode: ReapMode) -> (Reaper, Arc<ReapControl>) {
+        let control = Arc::new(ReapControl::new(mode));
+        let tracer = SdkTracerProvider::builder().build().tracer("reaper");
+        (Reaper::new(Arc::clone(&control), tracer, Mode::SockDiag), control)
+    }
+
+    fn count(control: &ReapControl, outcome: ReapOutcome) -> u64 {
+        control.totals().into_iter().find(|(of, _)| *of == outcome).map_or(0, |(_, count)| count)
+    }
+
+    #[test]
+    fn a_socket_that_is_gone_or_another_one_by_now_is_left_alone_and_counted() {
+        let mut netlink = Netlink::open().unwrap();
+        let (dialled, accepted, wanted) = scene(&mut netlink);
+        let (mut reaper, control) = reaper(ReapMode::On);
+        let wanted = ReapWanted { mode: ReapMode::On, ..wanted };
+        // The same ends, and another socket: addresses are used again, cookies are not.
+        reaper
+            .reap(&mut netlink, &ReapWanted { connection: ConnectionId(wanted.connection.0 + 1), ..wanted });
+        assert_eq!(count(&control, ReapOutcome::Gone), 1, "{:?}", control.totals());
+        assert!(netlink.find(wanted.connection, &wanted.endpoints).unwrap().is_some(), "it lives");
+        // The other end closes first, so that this one leaves nothing behind.
+        drop(accepted);
+        drop(dialled);
+        let until = Instant::now() + Duration::from_secs(30);
+        while netlink.find(wanted.connection, &wanted.endpoints).unwrap().is_some() {
+            assert!(Instant::now() < until, "the socket does not go");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        reaper.reap(&mut netlink, &wanted);
+        assert_eq!(count(&control, ReapOutcome::Gone), 2, "{:?}", control.totals());
+        assert_eq!(count(&control, ReapOutcome::Destroyed) + count(&control, ReapOutcome::Failed), 0);
+    }
+
+    #[test]
+    fn what_carried_a_byte_meanwhile_or_holds_one_is_refused() {
+        let mut netlink = Netlink::open().unwrap();
+        let (_dialled, mut accepted, wanted) = scene(&mut netlink);
+        let (mut reaper, control) = reaper(ReapMode::DryRun);
+        reaper.reap(&mut netlink, &wanted);
+        assert_eq!(count(&control, ReapOutcome::DryRun), 1, "{:?}", control.totals());
+        reaper.reap(&mut netlink, &ReapWanted { min_idle_ms: 3_600_000, ..wanted });
+        assert_eq!(count(&control, ReapOutcome::Refused), 1, "it carried something within the hour");
+        accepted.write_all(b"unread").unwrap();
+        reaper.reap(&mut netlink, &wanted);
+        assert_eq!(count(&control, ReapOutcome::Refused), 2, "{:?}", control.totals());
+        control.lower(ReapMode::Off).unwrap();
+        reaper.reap(&mut netlink, &wanted);
+        assert_eq!(count(&control, ReapOutcome::SwitchedOff), 1, "{:?}", control.totals());
     }
 }

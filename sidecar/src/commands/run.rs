@@ -25,6 +25,7 @@ use crate::config::{Environment, ModeChoice, Settings, Sources};
 use crate::connections::Connections;
 use crate::driver::clock::{Clock as _, MonotonicClock};
 use crate::driver::{Driver, Report};
+use crate::listening::{self, Listener, Standing, Standings};
 use crate::metrics::{self, Feed, Metrics, MetricsPipeline};
 use crate::probe::RawSocketProber;
 use crate::recording::{FORMAT, Header, Recorder};
@@ -77,9 +78,12 @@ async fn run(settings: Settings, watch: Watch, reloads: Arc<ReloadState>) -> Res
         warn!("{warning}");
     }
 
-    let page_at = serve_metrics(settings.metrics.page_at(metrics_plan.prometheus), &pipelines.metrics).await;
+    // Before the source: it leaves out what ackbeat itself listens on.
+    let listeners = Listeners::bind(&settings.api);
+    let page_at = settings.metrics.page_at(metrics_plan.prometheus);
+    let page_at = serve_metrics(page_at, &pipelines.metrics, listeners.standings()).await;
     pipelines.metrics.metrics().reloads_are(Arc::clone(&reloads));
-    let result = start_source(&settings, &pipelines, page_at, (watch, reloads)).await;
+    let result = start_source(&settings, &pipelines, listeners, page_at, (watch, reloads)).await;
     flush(pipelines, settings.shutdown.flush).await;
     let lost_lines = logs.lost_lines().dropped_lines();
     if lost_lines > 0 {
@@ -107,24 +111,44 @@ impl Pipelines {
     }
 }
 
-/// Begins to serve the page of metrics, where one is wanted, and tells where. Without it the sidecar goes on.
-async fn serve_metrics(address: Option<SocketAddr>, metrics: &MetricsPipeline) -> Option<SocketAddr> {
-    match metrics::server::start(address?, metrics.page()?).await {
+/// Begins to serve the page of metrics, where one is wanted, and tells where. Without it the sidecar goes on, and an address that
+/// somebody else has is tried again.
+async fn serve_metrics(
+    address: Option<SocketAddr>,
+    metrics: &MetricsPipeline,
+    standings: Arc<Standings>,
+) -> Option<SocketAddr> {
+    let (address, page) = (address?, metrics.page()?);
+    let error = match metrics::server::start(address, page.clone()).await {
         Ok(address) => {
+            standings.set(Listener::Metrics, Standing::Listening);
             info!("metrics for Prometheus: http://{address}{}", metrics::server::PATH);
-            Some(address)
+            return Some(address);
         }
-        Err(error) => {
-            warn!("no page of metrics: {error}");
-            None
-        }
+        Err(error) => error,
+    };
+    let standing = Standing::after(&error.cause);
+    standings.set(Listener::Metrics, standing);
+    if standing != Standing::Busy {
+        warn!("no page of metrics: {error}");
+        return None;
     }
+    warn!("no page of metrics: {error}; it is tried again, at least twice a minute");
+    tokio::spawn(async move {
+        let bind = || metrics::server::bind(address);
+        let listener = listening::try_again(Listener::Metrics, address, bind).await;
+        standings.set(Listener::Metrics, Standing::Listening);
+        info!("metrics for Prometheus by now: http://{address}{}", metrics::server::PATH);
+        metrics::server::serve(listener, page).await;
+    });
+    Some(address)
 }
 
 /// Chooses the source by trying, and drives it. `page_at` is where the page of metrics is served.
 async fn start_source(
     settings: &Settings,
     pipelines: &Pipelines,
+    listeners: Listeners,
     page_at: Option<SocketAddr>,
     (watch, reloads): (Watch, Arc<ReloadState>),
 ) -> Result<(), CommandError> {
@@ -133,9 +157,9 @@ async fn start_source(
     let (rules, next_rules) = mpsc::channel(RULES_MAX);
     reload::watch(watch, rules)
         .map_err(|cause| CommandError::System { step: "installing a signal handler", cause })?;
-    // Before the source: it leaves out what ackbeat itself listens on.
-    let listeners = Listeners::bind(&settings.api);
-    let own_ports: Vec<u16> = listeners.address().iter().chain(&page_at).map(SocketAddr::port).collect();
+    // What it will listen on once it can is its own as well.
+    let own = listeners.address().or(listeners.busy());
+    let own_ports: Vec<u16> = own.iter().chain(&page_at).map(SocketAddr::port).collect();
     let surroundings = Surroundings { listeners, own_ports: own_ports.clone(), stop, next_rules, reloads };
     if settings.mode != ModeChoice::SockDiag {
         match start_ebpf(settings, &own_ports)? {
@@ -237,7 +261,8 @@ async fn drive<S: Source>(
     let about = About { mode: source.mode(), policy: settings.policy_name.as_str(), missing_signals };
     let mut api = Api::new(about, Arc::clone(&connections), spans.counts(), events, report)
         .with_reaping(Arc::clone(&control))
-        .with_reloads(reloads);
+        .with_reloads(reloads)
+        .with_standings(listeners.standings());
     if let Some(page) = metrics.page() {
         api = api.with_metrics(Arc::new(page));
     }
@@ -280,14 +305,15 @@ fn take_censuses(
     if leaks.census_interval_ms == 0 {
         return None;
     }
-    if leaks.reap == ReapMode::On && missing_capabilities().contains(&"CAP_NET_ADMIN") {
+    let is_denied = leaks.reap == ReapMode::On && missing_capabilities().contains(&"CAP_NET_ADMIN");
+    if is_denied {
         warn!(
             "leaks.reap is on, but CAP_NET_ADMIN is missing: nothing can be destroyed, and what would be is counted as failed"
         );
     }
     let metrics = pipelines.metrics.metrics();
     metrics.reaps_are(Arc::clone(control));
-    let reaper = Reaper::new(Arc::clone(control), pipelines.spans.tracer(), mode);
+    let reaper = Reaper::new(Arc::clone(control), pipelines.spans.tracer(), mode).denied_as_told(is_denied);
     let interval = Duration::from_millis(leaks.census_interval_ms);
     match CensusTaker::start(interval, own_ports.to_vec(), report, metrics, reaper) {
         Ok(wanted) => Some(wanted),
@@ -300,12 +326,14 @@ fn take_censuses(
 
 /// Serves the API beside the driver, on the runtime's own threads; `None` where nothing is listened on.
 fn serve(listeners: Listeners, api: Api, metrics: &Metrics) -> Option<Serving> {
-    if listeners.is_empty() {
+    if listeners.is_empty() && listeners.busy().is_none() {
         return None;
     }
     let counters = api.counters();
     metrics.api_is(Arc::clone(&counters));
-    listeners.tell();
+    if !listeners.is_empty() {
+        listeners.tell();
+    }
     Some(Serving::start(listeners, &router(Arc::new(api)), &counters))
 }
 

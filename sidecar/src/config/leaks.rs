@@ -57,6 +57,7 @@ impl LeaksLayer {
                 })
             })
             .collect::<Result<Vec<_>, _>>()?;
+        no_port_twice(&quotas)?;
         let reap = self.reap.map_or(default.reap, ReapChoice::mode);
         let census_interval_ms = self.census_interval_ms.unwrap_or(default.census_interval_ms);
         if reap != ReapMode::Off && (quotas.is_empty() || census_interval_ms == 0) {
@@ -82,6 +83,21 @@ impl LeaksLayer {
     }
 }
 
+/// Of two quotas of one port only one can be meant.
+fn no_port_twice(quotas: &[Quota]) -> Result<(), ConfigError> {
+    let place = |quota: &Quota| (quota.side, quota.address.map(|address| address.to_canonical()), quota.port);
+    for (index, quota) in quotas.iter().enumerate() {
+        if let Some(before) = quotas.iter().take(index).find(|before| place(before) == place(quota)) {
+            return Err(ConfigError::Value {
+                name: "leaks.reap_quota".to_owned(),
+                value: quota.to_string(),
+                expected: format!("one quota for each port: {before} is there already"),
+            });
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -105,12 +121,29 @@ mod tests {
     }
 
     #[test]
+    fn a_port_may_have_a_quota_of_its_own_at_an_address_and_on_either_side() {
+        let quotas = "['remote:80=64', 'remote:10.0.0.7:80=32', 'local:80=64']";
+        assert_eq!(resolved(&format!("leaks: {{reap_quota: {quotas}}}\n")).unwrap().quotas.len(), 3);
+        let message =
+            resolved("leaks: {reap_quota: ['remote:80=64', 'remote:80=32']}\n").unwrap_err().to_string();
+        assert!(
+            message.contains("remote:80=32") && message.contains("remote:80=64 is there already"),
+            "{message}"
+        );
+    }
+
+    #[test]
     fn what_cannot_be_meant_is_refused_by_name() {
         for (text, named) in [
             ("leaks: {reap: on}\n", "leaks.reap"),
             ("leaks: {reap: dry-run, reap_quota: ['remote:80=1'], census_interval_ms: 0}\n", "leaks.reap"),
             ("leaks: {reap_quota: ['80=1']}\n", "leaks.reap_quota"),
             ("leaks: {reap_quota: ['remote:80=0']}\n", "leaks.reap_quota"),
+            ("leaks: {reap_quota: ['local:80=9', 'remote:80=9', 'local:80=10']}\n", "leaks.reap_quota"),
+            (
+                "leaks: {reap_quota: ['remote:10.0.0.7:80=9', 'remote:[::ffff:10.0.0.7]:80=9']}\n",
+                "leaks.reap_quota",
+            ),
             ("leaks: {census_interval_ms: 3600001}\n", "leaks.census_interval_ms"),
             ("leaks: {reap: maybe}\n", "leaks.reap"),
         ] {

@@ -431,7 +431,8 @@ pub const SETTINGS: &[Setting] = &[
         meaning: "Where the API listens: verdicts for whoever asks before it kills (`/v1/verdict`, `/v1/connections`), reported \
                   heartbeats, events, health, and the description of it all, `/v1/openapi.json`. It asks nobody for a \
                   password and tells addresses and paths: keep it on the loopback interface. Where it cannot listen, the \
-                  sidecar warns and goes on without. Its own connections are not watched.",
+                  sidecar warns and goes on without; an address that somebody else has is tried again, at least twice a \
+                  minute. Its own connections are not watched.",
     },
     Setting {
         key: "api.socket",
@@ -448,7 +449,8 @@ pub const SETTINGS: &[Setting] = &[
         default: "`OTEL_EXPORTER_PROMETHEUS_HOST` and `_PORT`, else 127.0.0.1:9464",
         meaning: "Where Prometheus finds the page of metrics (`/metrics`; METRICS.md lists them). It tells no address and no \
                   path: in a pod that Prometheus scrapes, `0.0.0.0:9464`. Where it cannot listen, the sidecar warns and \
-                  goes on without. The API's listener has the same page. Its own connections are not watched.",
+                  goes on without; an address that somebody else has is tried again. The API's listener has the same \
+                  page. Its own connections are not watched.",
     },
     Setting {
         key: "recording.file",

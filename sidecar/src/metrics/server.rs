@@ -65,13 +65,25 @@ impl MetricsPage for Page {
 /// [`ServeError`] if the address cannot be had.
 pub async fn start(address: SocketAddr, page: Page) -> Result<SocketAddr, ServeError> {
     let failed = |cause| ServeError { address, cause };
-    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let listener = bind(address).map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;
-    tokio::spawn(serve(listener, routes(page)));
+    tokio::spawn(serve(listener, page));
     Ok(bound)
 }
 
-async fn serve(listener: TcpListener, routes: Router) {
+/// Listens. It needs a tokio runtime around the call.
+///
+/// # Errors
+/// Those of the kernel.
+pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let listener = std::net::TcpListener::bind(address)?;
+    listener.set_nonblocking(true)?;
+    TcpListener::from_std(listener)
+}
+
+/// Serves the page on what is listened on. It never ends by itself.
+pub async fn serve(listener: TcpListener, page: Page) {
+    let routes = routes(page);
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
         // Never closed.

@@ -25,7 +25,7 @@ use ackbeat_lab::LabError;
 use crate::recording::ReadError;
 use fleet::Fleet;
 pub use options::Options;
-pub use report::{FleetReport, Report};
+pub use report::{Accused, FleetReport, Report};
 
 /// The experiment could not be played.
 #[derive(Debug, thiserror::Error)]

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use ackbeat_storms::WINDOWS_MIN;
 use serde::{Deserialize, Serialize};
 
 use super::options::{FIXED_RETRY, Options};
@@ -49,14 +50,41 @@ pub struct FleetReport {
     pub storms: u64,
     /// The period that ackbeat found.
     pub resonance: Option<ResonanceReport>,
+    /// Returns after a burst of closes that it looked for one in, at most the latest 16. Below 4 nobody can tell.
+    pub resonance_windows: u32,
     /// Each outage, and what ackbeat said of it.
     pub outages: Vec<OutageReport>,
     /// Outages that ackbeat told and that were none.
     pub outages_made_up: u64,
-    /// Times that ackbeat justified a kill of a client that was there, outside of an outage.
+    /// How long clients were connected outside of outages, together, in seconds as played: lossy, but alive.
+    pub watched_s: f64,
+    /// Times that ackbeat justified a kill of such a client.
     pub false_kills_justified: u64,
-    /// Times that it said `unreachable`, without justifying a kill, of such a client: whole round trips were lost by chance.
-    pub unreachable_outside_outages: u64,
+    /// When it began to say `unreachable` of such a client: whole round trips were lost by chance, several in a row.
+    pub called_unreachable: Accused,
+    /// When it began to say `silent` of such a client: its Pong was lost, and lost again.
+    pub called_silent: Accused,
+}
+
+/// What was said of clients that were there, until it was taken back, they left, or an outage began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Accused {
+    /// How many times.
+    pub times: u64,
+    /// For how long together, in seconds as played.
+    pub total_s: f64,
+    /// For how long at most.
+    pub longest_s: f64,
+}
+
+impl Accused {
+    fn words(&self, watched_s: f64) -> String {
+        if self.times == 0 {
+            return "never".to_owned();
+        }
+        let share = if watched_s > 0.0 { 100.0 * self.total_s / watched_s } else { 0.0 };
+        format!("{}, {:.1} s at most ({share:.2} %)", self.times, self.longest_s)
+    }
 }
 
 /// A period.
@@ -94,6 +122,12 @@ impl FleetReport {
     fn share(&self) -> Option<f64> {
         #[expect(clippy::cast_precision_loss, reason = "thousands of attempts")]
         (self.attempts > 0).then(|| 100.0 * self.successes as f64 / self.attempts as f64)
+    }
+
+    /// Whether enough of them came back, often enough, to tell whether there is a period.
+    #[must_use]
+    pub const fn can_tell_a_period(&self) -> bool {
+        self.resonance_windows as usize >= WINDOWS_MIN
     }
 
     /// Whether its period is that of the fixed interval.
@@ -145,7 +179,7 @@ impl Report {
         );
         let _ = writeln!(text);
         type Cell = fn(&FleetReport) -> String;
-        let rows: [(&str, Cell); 12] = [
+        let rows: [(&str, Cell); 14] = [
             ("retry", |fleet| fleet.retry.clone()),
             ("attempts after the first outage", |fleet| fleet.attempts.to_string()),
             ("  that got a WebSocket", |fleet| {
@@ -158,11 +192,12 @@ impl Report {
                 fleet.arrivals_per_second_peak.map_or_else(|| "no storm".to_owned(), |peak| peak.to_string())
             }),
             ("storms", |fleet| fleet.storms.to_string()),
-            ("they come back every", |fleet| {
-                fleet.resonance.map_or_else(
-                    || "no period".to_owned(),
-                    |resonance| format!("{:.2} s (strength {:.2})", resonance.period_s, resonance.strength),
-                )
+            ("they come back every", |fleet| match fleet.resonance {
+                Some(found) => format!("{:.2} s (strength {:.2})", found.period_s, found.strength),
+                None if !fleet.can_tell_a_period() => {
+                    format!("too few returns: {} of {WINDOWS_MIN}", fleet.resonance_windows)
+                }
+                None => "no period".to_owned(),
             }),
             ("outages seen", |fleet| {
                 let seen = fleet.outages.iter().filter(|outage| outage.seen).count();
@@ -170,9 +205,11 @@ impl Report {
             }),
             ("  start off by at most", |fleet| worst(&fleet.outages, |outage| outage.start_error_s)),
             ("  end off by at most", |fleet| worst(&fleet.outages, |outage| outage.end_error_s)),
-            ("false accusations (kill justified / only unreachable)", |fleet| {
-                format!("{} / {}", fleet.false_kills_justified, fleet.unreachable_outside_outages)
+            ("kills of lossy but living clients justified", |fleet| fleet.false_kills_justified.to_string()),
+            ("  called unreachable (share of their time)", |fleet| {
+                fleet.called_unreachable.words(fleet.watched_s)
             }),
+            ("  called silent", |fleet| fleet.called_silent.words(fleet.watched_s)),
         ];
         for (name, cell) in rows {
             let _ = write!(text, "{name:<55}");
@@ -216,8 +253,11 @@ mod tests {
             resonance: Some(ResonanceReport { period_s: 3.004, strength: 0.91, windows: 4 }),
             outages: outages.clone(),
             outages_made_up: 0,
+            resonance_windows: 4,
+            watched_s: 1_000.0,
             false_kills_justified: 0,
-            unreachable_outside_outages: 3,
+            called_unreachable: Accused { times: 3, total_s: 4.5, longest_s: 1.7 },
+            called_silent: Accused::default(),
         };
         assert!(fixed.resonates_at_the_fixed_interval());
         let jitter = FleetReport {
@@ -228,8 +268,10 @@ mod tests {
             attempts: 0,
             successes: 0,
             outages: Vec::new(),
+            resonance_windows: 3,
             ..fixed.clone()
         };
+        assert!(fixed.can_tell_a_period() && !jitter.can_tell_a_period());
         let report = Report {
             clients: 24,
             loss: 0.15,

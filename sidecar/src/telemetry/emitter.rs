@@ -12,6 +12,7 @@ use opentelemetry_sdk::trace::SdkTracer;
 use tracing::{debug, info, trace, warn};
 
 use super::attributes;
+use super::close_waits::CloseWaits;
 use super::end_spans::EndSpans;
 use super::leaks;
 use super::pipeline::{SpanCounts, SpanTotals};
@@ -37,6 +38,8 @@ pub struct Telemetry {
     metrics: Option<Feed>,
     /// Spans of what is suspected now, for the links of those that tell of its end. At most [`SUSPICIONS_MAX`].
     suspected: BTreeMap<SuspicionKey, SpanContext>,
+    /// Sockets that are told together.
+    close_waits: CloseWaits,
     /// Who destroys sockets, and who counts those for which there was no room.
     reaper: Option<(SyncSender<ReapWanted>, Arc<ReapControl>)>,
     /// What a storm's span may link to.
@@ -61,6 +64,7 @@ impl Telemetry {
             publisher: None,
             metrics: None,
             suspected: BTreeMap::new(),
+            close_waits: CloseWaits::default(),
             reaper: None,
             ends: EndSpans::default(),
         }
@@ -88,13 +92,16 @@ impl Telemetry {
     }
 
     fn leak(&mut self, change: &LeakChange) {
-        let key = (change.sign, change.group, change.connection);
-        let before = self.suspected.remove(&key);
-        let context = leaks::emit(&self.tracer, change, before, self.mode, &WallClock::now());
-        let (trace_id, span_id) = (context.trace_id(), context.span_id());
-        if change.suspected && self.suspected.len() < SUSPICIONS_MAX {
-            self.suspected.insert(key, context);
+        if CloseWaits::is_one(change) {
+            let context = self.close_waits.begin(change).then(|| self.leak_span(change));
+            if context.is_none() {
+                self.suspected.remove(&(change.sign, change.group, change.connection));
+            }
+            self.close_waits.note(change, context);
+            return;
         }
+        let context = self.leak_span(change);
+        let (trace_id, span_id) = (context.trace_id(), context.span_id());
         let owner = change.owner.as_ref();
         let process = owner.map(|owner| owner.command.escape_debug().to_string());
         let sentence = leaks::sentence(change);
@@ -126,6 +133,16 @@ impl Telemetry {
         } else {
             line!(info);
         }
+    }
+
+    fn leak_span(&mut self, change: &LeakChange) -> SpanContext {
+        let key = (change.sign, change.group, change.connection);
+        let before = self.suspected.remove(&key);
+        let context = leaks::emit(&self.tracer, change, before, self.mode, &WallClock::now());
+        if change.suspected && self.suspected.len() < SUSPICIONS_MAX {
+            self.suspected.insert(key, context.clone());
+        }
+        context
     }
 
     fn reap(&self, wanted: &ReapWanted) {
@@ -307,6 +324,7 @@ impl Sink for Telemetry {
     }
 
     fn housekeeping(&mut self, now: &Housekeeping) {
+        self.close_waits.tell();
         if let Some(feed) = &self.metrics {
             feed.metrics().keep_house(now);
         }

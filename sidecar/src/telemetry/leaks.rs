@@ -161,12 +161,20 @@ fn best(change: &LeakChange) -> Option<Certainty> {
     change.pairs.iter().map(|pair| pair.certainty).max()
 }
 
+/// Whose port it is, and which.
+pub(super) fn port(group: &GroupKey) -> String {
+    format!("{} {}", group.side.as_str(), std::net::SocketAddr::new(group.address, group.port))
+}
+
+/// How long the sign has been there.
+pub(super) fn age(change: &LeakChange) -> String {
+    duration(change.at.ms_since(change.since))
+}
+
 /// What it is, in a sentence.
 #[must_use]
 pub fn sentence(change: &LeakChange) -> String {
-    let group = &change.group;
-    let port = format!("{} {}", group.side.as_str(), std::net::SocketAddr::new(group.address, group.port));
-    let age = duration(change.at.ms_since(change.since));
+    let (port, age) = (port(&change.group), age(change));
     if !change.suspected {
         return format!("{port}: no leak is suspected any more ({})", change.sign.as_str());
     }
@@ -211,10 +219,10 @@ fn duration(ms: u64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn change(sign: LeakSign) -> LeakChange {
+    pub(in crate::telemetry) fn change(sign: LeakSign) -> LeakChange {
         LeakChange {
             at: Timestamp::from_ms(600_000),
             suspected: true,

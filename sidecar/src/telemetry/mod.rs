@@ -18,9 +18,11 @@ pub mod spans;
 pub mod storms;
 pub mod wall_clock;
 
+mod close_waits;
 mod emitter;
 mod end_spans;
 
+pub use close_waits::SPANS_PER_CENSUS;
 pub use emitter::Telemetry;
 
 #[cfg(test)]

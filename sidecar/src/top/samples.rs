@@ -173,6 +173,7 @@ pub(crate) fn status() -> Status {
         policy: "default".to_owned(),
         ready: true,
         uptime_ms: 11_520_000,
+        listeners: std::collections::BTreeMap::new(),
         missing_signals: vec!["window_probes".to_owned()],
         connections: [("alive", 9_812), ("congested", 120), ("silent", 40), ("unknown", 28)]
             .map(|(verdict, count)| (verdict.to_owned(), count))

@@ -34,6 +34,6 @@ mod watch;
 pub use fact::Fact;
 pub use outage::Outage;
 pub use port::{CAUSES_MAX, PEERS_MAX, PortArrivals, Storm, StormBegan, StormEnd};
-pub use resonance::Resonance;
+pub use resonance::{Resonance, WINDOWS_MIN};
 pub use settings::Settings;
 pub use watch::{PORTS_MAX, StormEvent, StormWatch, Totals};

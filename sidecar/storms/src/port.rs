@@ -99,6 +99,9 @@ pub struct PortArrivals {
     pub storms: u64,
     /// The period at which clients come back.
     pub resonance: Option<Resonance>,
+    /// Bursts of closes (or parts of long ones) that one was looked for in, at most the latest 16. Below
+    /// [`WINDOWS_MIN`](crate::WINDOWS_MIN) it cannot be told whether there is one.
+    pub windows: u32,
     /// The outage that lasts.
     pub outage: Option<Outage>,
 }
@@ -432,6 +435,7 @@ impl Port {
             storm_since: self.storm.as_ref().map(|storm| storm.began_at),
             storms: self.storms,
             resonance: self.resonance,
+            windows: self.detector.windows(),
             outage: self.reach.current(),
         }
     }

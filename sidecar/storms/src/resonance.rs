@@ -24,8 +24,8 @@ use crate::Settings;
 const WINDOWS_MAX: usize = 16;
 /// A window with fewer arrivals says nothing.
 const ARRIVALS_MIN: u32 = 4;
-/// Windows that must agree at least.
-const WINDOWS_MIN: usize = 4;
+/// Windows that must agree at least: with fewer it cannot be told whether there is a period.
+pub const WINDOWS_MIN: usize = 4;
 /// Weights of the smoothing: a triangle.
 const SMOOTHING: [f64; 5] = [1.0, 2.0, 3.0, 2.0, 1.0];
 /// The surroundings of a distance: so many bins each side ...
@@ -166,6 +166,11 @@ impl Detector {
                     / (usual + mean).max(f64::MIN_POSITIVE).sqrt()
             })
             .collect()
+    }
+
+    /// Windows that say something, at most the latest [`WINDOWS_MAX`].
+    pub(crate) fn windows(&self) -> u32 {
+        u32::try_from(self.windows.len()).unwrap_or(u32::MAX)
     }
 
     /// The period that the windows agree on, if they do.

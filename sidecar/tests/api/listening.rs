@@ -3,8 +3,15 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
 use ackbeat::api::listen::Listeners;
+use ackbeat::api::server::Serving;
 use ackbeat::config::ApiSettings;
+use ackbeat::listening::{Listener, Standing};
+
+const DEADLINE: Duration = Duration::from_secs(30);
 
 fn over(socket: &Path) -> ApiSettings {
     ApiSettings { listen: None, socket: Some(socket.to_path_buf()) }
@@ -14,8 +21,38 @@ fn over(socket: &Path) -> ApiSettings {
 async fn an_address_that_is_taken_is_no_reason_to_stop() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let settings = ApiSettings { listen: Some(taken.local_addr().unwrap()), socket: None };
-    assert!(Listeners::bind(&settings).is_empty());
-    assert!(Listeners::bind(&ApiSettings { listen: None, socket: None }).is_empty());
+    let listeners = Listeners::bind(&settings);
+    assert!(listeners.is_empty() && listeners.busy() == settings.listen);
+    let off = Listeners::bind(&ApiSettings { listen: None, socket: None });
+    assert!(off.is_empty() && off.busy().is_none());
+    assert_eq!(off.standings().of(Listener::Api), Standing::Off);
+}
+
+/// The sidecar before this one goes, and this one has the address.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_that_becomes_free_is_listened_on() {
+    use std::io::{Read as _, Write as _};
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let listeners = Listeners::bind(&ApiSettings { listen: Some(address), socket: None });
+    let standings = listeners.standings();
+    assert_eq!(standings.of(Listener::Api), Standing::Busy);
+    let router = axum::Router::new().fallback(|| async { "it is there" });
+    let _serving = Serving::start(listeners, &router, &Arc::default());
+    drop(taken);
+    let until = Instant::now() + DEADLINE;
+    while standings.of(Listener::Api) != Standing::Listening {
+        assert!(Instant::now() < until, "{:?}", standings.words());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let answer = tokio::task::spawn_blocking(move || {
+        let mut stream = std::net::TcpStream::connect(address).unwrap();
+        stream.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    });
+    assert!(answer.await.unwrap().ends_with("it is there"));
 }
 
 #[tokio::test]

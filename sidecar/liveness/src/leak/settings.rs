@@ -63,6 +63,18 @@ impl Quota {
     }
 }
 
+impl fmt::Display for Quota {
+    /// As it is written: `remote:10.0.0.7:8080=64`.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}:", self.side.as_str())?;
+        match self.address {
+            Some(address) => write!(formatter, "{}", core::net::SocketAddr::new(address, self.port))?,
+            None => write!(formatter, "{}", self.port)?,
+        }
+        write!(formatter, "={}", self.limit)
+    }
+}
+
 /// A text is no [`Quota`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuotaError {

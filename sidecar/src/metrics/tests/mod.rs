@@ -130,6 +130,7 @@ fn storms() -> crate::connections::Storms {
             storm_since: Some(Timestamp::from_ms(1)),
             storms: 1,
             resonance: Some(ackbeat_storms::Resonance { period_ms: 3_000.0, strength: 0.9, windows: 8 }),
+            windows: 8,
             outage: None,
         }],
         totals: ackbeat_storms::Totals { arrivals: 14, arrivals_unwatched: 2, storms: 1, outages: 3 },

@@ -1,0 +1,147 @@
+//! Listeners whose address is busy at the start, and how they stand.
+//!
+//! Whoever holds the address is, as a rule, the sidecar before this one, which still drains: so the address is tried again,
+//! less and less often, for as long as the sidecar runs. Nothing waits for it.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+/// From one try to the next at first, and at most.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LAST_PAUSE: Duration = Duration::from_secs(30);
+
+/// What ackbeat listens on, by the setting that names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listener {
+    /// The API's address.
+    Api,
+    /// The API's Unix socket.
+    ApiSocket,
+    /// The page of metrics.
+    Metrics,
+}
+
+impl Listener {
+    const ALL: [Self; 3] = [Self::Api, Self::ApiSocket, Self::Metrics];
+
+    /// The setting.
+    #[must_use]
+    pub const fn setting(self) -> &'static str {
+        match self {
+            Self::Api => "api.listen",
+            Self::ApiSocket => "api.socket",
+            Self::Metrics => "metrics.listen",
+        }
+    }
+}
+
+/// How a listener stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Standing {
+    /// Nobody asked for it.
+    #[default]
+    Off,
+    /// It listens.
+    Listening,
+    /// Somebody else has the address; it is tried again.
+    Busy,
+    /// It cannot be had, and is not tried again.
+    Failed,
+}
+
+impl Standing {
+    const ALL: [Self; 4] = [Self::Off, Self::Listening, Self::Busy, Self::Failed];
+
+    /// The stable word for it, as the API shows it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Listening => "listening",
+            Self::Busy => "busy",
+            Self::Failed => "failed",
+        }
+    }
+
+    /// After a failure to listen.
+    #[must_use]
+    pub fn after(error: &io::Error) -> Self {
+        if error.kind() == io::ErrorKind::AddrInUse { Self::Busy } else { Self::Failed }
+    }
+}
+
+/// How all of them stand, for whoever asks.
+#[derive(Debug, Default)]
+pub struct Standings([AtomicU8; Listener::ALL.len()]);
+
+impl Standings {
+    /// It stands so from now on.
+    pub fn set(&self, listener: Listener, standing: Standing) {
+        if let Some(of_listener) = self.0.get(listener as usize) {
+            of_listener.store(standing as u8, Ordering::Relaxed);
+        }
+    }
+
+    /// How it stands.
+    #[must_use]
+    pub fn of(&self, listener: Listener) -> Standing {
+        let number =
+            self.0.get(listener as usize).map_or(0, |of_listener| of_listener.load(Ordering::Relaxed));
+        Standing::ALL.get(usize::from(number)).copied().unwrap_or_default()
+    }
+
+    /// Their words, by setting.
+    #[must_use]
+    pub fn words(&self) -> BTreeMap<String, String> {
+        let word =
+            |listener: Listener| (listener.setting().to_owned(), self.of(listener).as_str().to_owned());
+        Listener::ALL.into_iter().map(word).collect()
+    }
+}
+
+/// Tries to have a busy address until it can be had: after a second at first, then less and less often, at least twice a
+/// minute. It needs a tokio runtime with time around the call.
+pub async fn try_again<T>(listener: Listener, address: SocketAddr, bind: impl Fn() -> io::Result<T>) -> T {
+    let mut pauses = pauses();
+    loop {
+        tokio::time::sleep(pauses.next().unwrap_or(LAST_PAUSE)).await;
+        match bind() {
+            Ok(bound) => return bound,
+            // It was told once that it is busy.
+            Err(error) => {
+                tracing::debug!(target: "ackbeat::listen", setting = listener.setting(), %address, %error, "still busy");
+            }
+        }
+    }
+}
+
+/// What passes before each try.
+fn pauses() -> impl Iterator<Item = Duration> {
+    std::iter::successors(Some(FIRST_PAUSE), |pause| Some((*pause * 2).min(LAST_PAUSE)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_address_is_tried_less_and_less_often() {
+        let of_seconds: Vec<u64> = pauses().take(8).map(|pause| pause.as_secs()).collect();
+        assert_eq!(of_seconds, [1, 2, 4, 8, 16, 30, 30, 30]);
+    }
+
+    #[test]
+    fn standings_are_told_by_setting() {
+        let standings = Standings::default();
+        standings.set(Listener::Metrics, Standing::after(&io::ErrorKind::AddrInUse.into()));
+        standings.set(Listener::Api, Standing::Listening);
+        let words = standings.words();
+        let words: Vec<(&str, &str)> =
+            words.iter().map(|(name, word)| (name.as_str(), word.as_str())).collect();
+        assert_eq!(words, [("api.listen", "listening"), ("api.socket", "off"), ("metrics.listen", "busy")]);
+        assert_eq!(Standing::after(&io::ErrorKind::AddrNotAvailable.into()), Standing::Failed);
+    }
+}
