@@ -12,6 +12,7 @@ mod load;
 mod middle;
 mod path;
 mod planned_restarts;
+mod pools;
 mod privileges;
 mod quota_relay;
 mod relay;

@@ -158,8 +158,8 @@ fn killed_and_back(options: &SidecarOptions, forwarded_for: Option<&str>) -> Res
     let slow = story::burst(&network, &host, slow)?;
     host.wait_for_kill(slow.port(), DEADLINE)?;
     let killed = Instant::now();
-    // Longer than the post-mortem of a peer that reads on takes, and than a machine is late.
-    std::thread::sleep(Duration::from_secs(3));
+    // Its post-mortem is over, and everything about it told, before anybody is back.
+    let close = sidecar.wait_for_host_close(slow.port(), SPAN_DEADLINE)?;
     let back = Client::connect(
         Some(&network.client),
         ClientOptions {
@@ -168,7 +168,6 @@ fn killed_and_back(options: &SidecarOptions, forwarded_for: Option<&str>) -> Res
         },
     )?;
     let after = killed.elapsed();
-    let close = sidecar.wait_for_host_close(slow.port(), SPAN_DEADLINE)?;
     back.close(1000, "");
     let root = sidecar.wait_for_connection(back.port(), SPAN_DEADLINE)?;
     sidecar.stop()?;
@@ -182,8 +181,9 @@ fn a_peer_that_comes_back_after_a_false_kill_links_to_it() -> Result<()> {
     let after_ms = root.number("ackbeat.reconnect.after_ms").context("the peer is not known again")?;
     let told = Duration::from_millis(u64::try_from(after_ms)?);
     println!("told {told:?}, took {after:?}");
-    ensure!(told >= Duration::from_secs(3), "told {told:?}");
-    ensure!(told.as_secs_f64() / after.as_secs_f64() < 1.2, "told {told:?}, took {after:?}");
+    // Both measure the same, up to what a busy machine adds to one of them.
+    let apart = told.abs_diff(after);
+    ensure!(apart < after / 5 + Duration::from_secs(1), "told {told:?}, took {after:?}");
     ensure!(
         root.text("ackbeat.reconnect.close_kind") == close.text("ackbeat.close.kind"),
         "{root:?}\n{close:?}"

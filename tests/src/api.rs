@@ -27,6 +27,12 @@ impl<'a> ApiClient<'a> {
         Ok(Self { namespace, address: ADDRESS_DEFAULT.parse()? })
     }
 
+    /// The API of a sidecar in `namespace` that listens at `address`.
+    #[must_use]
+    pub const fn at(namespace: &'a Namespace, address: SocketAddr) -> Self {
+        Self { namespace, address }
+    }
+
     /// The status and the body of the answer to a GET.
     ///
     /// # Errors

@@ -25,6 +25,8 @@ pub struct SidecarOptions {
     pub arguments: Vec<OsString>,
     /// More environment.
     pub environment: Vec<(String, String)>,
+    /// Capabilities that it is not to have, as setpriv(1) names them (`net_admin`).
+    pub without_capabilities: Vec<String>,
 }
 
 impl SidecarOptions {
@@ -42,6 +44,13 @@ impl SidecarOptions {
         self
     }
 
+    /// Takes a capability from it, as setpriv(1) names it (`net_admin`).
+    #[must_use]
+    pub fn without_capability(mut self, name: &str) -> Self {
+        self.without_capabilities.push(name.to_owned());
+        self
+    }
+
     /// Adds a variable.
     #[must_use]
     pub fn variable(mut self, name: &str, value: impl Into<String>) -> Self {
@@ -56,8 +65,17 @@ pub struct Sidecar {
 }
 
 /// The sidecar's environment holds nothing that the test did not put there.
-fn command(ackbeat: &Path, verb: &str) -> Command {
-    let mut command = Command::new(ackbeat);
+fn command(ackbeat: &Path, verb: &str, without_capabilities: &[String]) -> Command {
+    let mut command = if without_capabilities.is_empty() {
+        Command::new(ackbeat)
+    } else {
+        // It becomes the sidecar (package util-linux). A program that root starts has what the bounding set allows.
+        let dropped: Vec<String> = without_capabilities.iter().map(|name| format!("-{name}")).collect();
+        let dropped = dropped.join(",");
+        let mut command = Command::new("setpriv");
+        command.arg(format!("--bounding-set={dropped}")).arg(format!("--inh-caps={dropped}")).arg(ackbeat);
+        command
+    };
     command.arg(verb);
     for (name, _) in std::env::vars_os() {
         let name_text = name.to_string_lossy();
@@ -84,7 +102,7 @@ impl Sidecar {
     /// # Errors
     /// As [`Sidecar::start`].
     pub fn start_program(ackbeat: &Path, namespace: &Namespace, options: &SidecarOptions) -> Result<Self> {
-        let mut command = command(ackbeat, "run");
+        let mut command = command(ackbeat, "run", &options.without_capabilities);
         if !options.ports.is_empty() {
             let ports: Vec<String> = options.ports.iter().map(u16::to_string).collect();
             command.arg("--ports").arg(ports.join(","));
