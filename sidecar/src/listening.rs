@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
 use std::time::Duration;
 
 /// From one try to the next at first, and at most.
@@ -75,21 +75,40 @@ impl Standing {
 
 /// How all of them stand, for whoever asks.
 #[derive(Debug, Default)]
-pub struct Standings([AtomicU8; Listener::ALL.len()]);
+pub struct Standings {
+    words: [AtomicU8; Listener::ALL.len()],
+    /// 0 where none is listened on.
+    ports: [AtomicU16; Listener::ALL.len()],
+}
 
 impl Standings {
     /// It stands so from now on.
     pub fn set(&self, listener: Listener, standing: Standing) {
-        if let Some(of_listener) = self.0.get(listener as usize) {
+        if let Some(of_listener) = self.words.get(listener as usize) {
             of_listener.store(standing as u8, Ordering::Relaxed);
         }
+    }
+
+    /// It listens on this TCP port from now on.
+    pub fn listens_at(&self, listener: Listener, port: u16) {
+        if let Some(of_listener) = self.ports.get(listener as usize) {
+            of_listener.store(port, Ordering::Relaxed);
+        }
+        self.set(listener, Standing::Listening);
+    }
+
+    /// Whether ackbeat itself listens on this TCP port: what connects there is nobody's. A port that somebody else still has is
+    /// not.
+    #[must_use]
+    pub fn is_own_port(&self, port: u16) -> bool {
+        port != 0 && self.ports.iter().any(|of_listener| of_listener.load(Ordering::Relaxed) == port)
     }
 
     /// How it stands.
     #[must_use]
     pub fn of(&self, listener: Listener) -> Standing {
         let number =
-            self.0.get(listener as usize).map_or(0, |of_listener| of_listener.load(Ordering::Relaxed));
+            self.words.get(listener as usize).map_or(0, |of_listener| of_listener.load(Ordering::Relaxed));
         Standing::ALL.get(usize::from(number)).copied().unwrap_or_default()
     }
 
@@ -131,6 +150,16 @@ mod tests {
     fn a_busy_address_is_tried_less_and_less_often() {
         let of_seconds: Vec<u64> = pauses().take(8).map(|pause| pause.as_secs()).collect();
         assert_eq!(of_seconds, [1, 2, 4, 8, 16, 30, 30, 30]);
+    }
+
+    #[test]
+    fn a_port_is_its_own_once_it_is_listened_on() {
+        let standings = Standings::default();
+        standings.set(Listener::Api, Standing::Busy);
+        assert!(!standings.is_own_port(9465) && !standings.is_own_port(0));
+        standings.listens_at(Listener::Api, 9465);
+        assert!(standings.is_own_port(9465) && !standings.is_own_port(9464) && !standings.is_own_port(0));
+        assert_eq!(standings.of(Listener::Api), Standing::Listening);
     }
 
     #[test]

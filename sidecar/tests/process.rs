@@ -55,12 +55,21 @@ impl Running {
     }
 
     fn wait_for_log(&mut self, part: &str) {
+        self.wait_for_line(part, |line| line.contains(part));
+    }
+
+    /// An address that is busy is "already in use" before.
+    fn wait_until_ready(&mut self) {
+        self.wait_for_line("ready", |line| line.contains(": ready") || line.contains("\"ready\""));
+    }
+
+    fn wait_for_line(&mut self, what: &str, is_it: impl Fn(&str) -> bool) {
         let start = Instant::now();
-        while !self.seen.iter().any(|line| line.contains(part)) {
+        while !self.seen.iter().any(|line| is_it(line)) {
             let left = DEADLINE.saturating_sub(start.elapsed());
             match self.log.recv_timeout(left) {
                 Ok(line) => self.seen.push(line),
-                Err(_) => panic!("no {part:?} in {:#?}", self.seen),
+                Err(_) => panic!("no {what:?} in {:#?}", self.seen),
             }
         }
     }
@@ -177,7 +186,7 @@ fn a_close_is_told_on_both_outputs_and_sigterm_ends_in_order() {
     let (listener, mut command) = watched(&[]);
     command.env("ACKBEAT_LOG_FORMAT", "json");
     let mut running = Running::start(command);
-    running.wait_for_log("ready");
+    running.wait_until_ready();
     let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (host, _) = listener.accept().unwrap();
     // The connection must be there for one pass before it goes.
@@ -214,7 +223,7 @@ fn own_work_is_traced_if_asked_for() {
     let (_listener, mut command) = watched(&[]);
     command.env("ACKBEAT_EXPORT_OWN_SPANS", "true");
     let mut running = Running::start(command);
-    running.wait_for_log("ready");
+    running.wait_until_ready();
     running.signal(Signal::SIGINT);
     assert_eq!(running.end(), 0);
     let mut text = String::new();
@@ -231,7 +240,7 @@ fn a_recording_replays_to_a_table() {
     let file = file.to_str().unwrap();
     let (listener, command) = watched(&["--record", file]);
     let mut running = Running::start(command);
-    running.wait_for_log("ready");
+    running.wait_until_ready();
     let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (host, _) = listener.accept().unwrap();
     running.wait_for_log("watched");
@@ -252,7 +261,7 @@ fn a_recording_replays_to_a_table() {
 fn a_reader_that_went_away_does_not_end_it() {
     let (listener, command) = watched(&[]);
     let mut running = Running::start(command);
-    running.wait_for_log("ready");
+    running.wait_until_ready();
     drop(running.stdout());
     let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (host, _) = listener.accept().unwrap();
@@ -276,7 +285,7 @@ fn a_collector_that_never_answers_does_not_hold_the_end() {
             .env("ACKBEAT_SHUTDOWN_DRAIN_MS", "100")
             .env("ACKBEAT_SHUTDOWN_FLUSH_MS", "300");
         let mut running = Running::start(command);
-        running.wait_for_log("ready");
+        running.wait_until_ready();
         let _peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let _host = listener.accept().unwrap();
         running.wait_for_log("watched");
@@ -379,7 +388,7 @@ fn the_api_answers_and_holds_nobody_at_the_end() {
     command.env("ACKBEAT_API_LISTEN", "127.0.0.1:0").env("ACKBEAT_API_SOCKET", &socket);
     let mut running = Running::start(command);
     running.wait_for_log("the API listens");
-    running.wait_for_log("ready");
+    running.wait_until_ready();
     let line = running.seen.iter().find(|line| line.contains("the API listens")).unwrap();
     let address = line.split("address=\"").nth(1).and_then(|rest| rest.split('"').next()).unwrap().to_owned();
     let _host = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -420,7 +429,7 @@ fn an_api_that_cannot_listen_is_a_warning_that_names_the_setting() {
     command.env("ACKBEAT_API_LISTEN", listener.local_addr().unwrap().to_string());
     let mut running = Running::start(command);
     running.wait_for_log("api.listen: listening on");
-    running.wait_for_log("ready");
+    running.wait_until_ready();
     // That port is the host's: its connections are watched.
     let _host = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     running.wait_for_log("watched");

@@ -148,10 +148,6 @@ const MISTAKEN_SHARE_MAX: f64 = 0.05;
 /// that is said while it lasts, and taken back before it would justify anything.
 fn lossy_peers_are_not_accused(fleet: &FleetReport) -> Result<()> {
     let (unreachable, silent) = (fleet.called_unreachable, fleet.called_silent);
-    println!(
-        "{}: {:.0} s of lossy but living clients, {} kills justified, unreachable {unreachable:?}, silent {silent:?}",
-        fleet.retry, fleet.watched_s, fleet.false_kills_justified
-    );
     ensure!(fleet.watched_s > 0.0 && fleet.false_kills_justified == 0, "{fleet:?}");
     let mistaken_s = unreachable.total_s + silent.total_s;
     ensure!(mistaken_s <= MISTAKEN_SHARE_MAX * fleet.watched_s, "{mistaken_s} s of {fleet:?}");

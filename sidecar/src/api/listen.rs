@@ -79,6 +79,9 @@ impl Listeners {
     pub fn bind(settings: &ApiSettings) -> Self {
         let standings = Arc::<Standings>::default();
         let tcp = settings.listen.and_then(|address| told(Listener::Api, bind_tcp(address), &standings));
+        if let Some(Ok(address)) = tcp.as_ref().map(tokio::net::TcpListener::local_addr) {
+            standings.listens_at(Listener::Api, address.port());
+        }
         let busy = settings.listen.filter(|_| standings.of(Listener::Api) == Standing::Busy);
         let unix = settings
             .socket

@@ -15,7 +15,7 @@ use tokio_io_timeout::TimeoutStream;
 
 use super::counters::ApiCounters;
 use super::listen::{Listeners, bind_tcp};
-use crate::listening::{Listener as Place, Standing, try_again};
+use crate::listening::{Listener as Place, try_again};
 
 /// Connections at once, over TCP and the Unix socket together.
 pub const CONNECTIONS_MAX: usize = 1_024;
@@ -58,7 +58,7 @@ impl Serving {
             tasks.spawn(async move {
                 let bind = || bind_tcp(address).map_err(|error| error.cause);
                 let listener = try_again(Place::Api, address, bind).await;
-                standings.set(Place::Api, Standing::Listening);
+                standings.listens_at(Place::Api, address.port());
                 tracing::info!(%address, "the API listens by now");
                 accept(listener, router, places, counters).await;
             });

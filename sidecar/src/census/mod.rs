@@ -10,6 +10,7 @@ pub mod owners;
 pub mod reaper;
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,7 @@ use tokio::sync::mpsc;
 use tracing::{info, warn};
 
 use crate::driver::clock::{Clock as _, MonotonicClock};
+use crate::listening::Standings;
 use crate::metrics::Metrics;
 use crate::source::SourceError;
 use crate::source::sock_diag::{Netlink, Row};
@@ -44,7 +46,7 @@ pub struct CensusError {
 pub struct CensusTaker {
     netlink: Netlink,
     interval: Duration,
-    own_ports: Vec<u16>,
+    listening: Arc<Standings>,
     to_engine: mpsc::Sender<Vec<Input>>,
     changes: Changes,
     owners: Owners,
@@ -55,14 +57,14 @@ pub struct CensusTaker {
 }
 
 impl CensusTaker {
-    /// Begins to take censuses, each `interval`, and to hand them to `to_engine`. What listens on `own_ports` is ackbeat
+    /// Begins to take censuses, each `interval`, and to hand them to `to_engine`. What `listening` tells of is ackbeat
     /// itself. The thread ends when the sender that this gives, for sockets to be destroyed, is dropped.
     ///
     /// # Errors
     /// [`CensusError`] if this kernel or a seccomp profile refuses the netlink socket, or there is no thread.
     pub fn start(
         interval: Duration,
-        own_ports: Vec<u16>,
+        listening: Arc<Standings>,
         to_engine: mpsc::Sender<Vec<Input>>,
         metrics: Metrics,
         reaper: Reaper,
@@ -71,7 +73,7 @@ impl CensusTaker {
         let taker = Self {
             netlink,
             interval,
-            own_ports,
+            listening,
             to_engine,
             changes: Changes::default(),
             owners: Owners::default(),
@@ -140,7 +142,7 @@ impl CensusTaker {
         let mut of_pids = Vec::new();
         let sockets: Vec<_> = rows
             .iter()
-            .filter(|row| is_told(row) && !self.own_ports.contains(&row.endpoints.local_port))
+            .filter(|row| is_told(row) && !self.listening.is_own_port(row.endpoints.local_port))
             .filter_map(|row| {
                 let pid = self.owners.of(row.inode);
                 if pid == Some(own) {

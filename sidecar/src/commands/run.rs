@@ -81,9 +81,9 @@ async fn run(settings: Settings, watch: Watch, reloads: Arc<ReloadState>) -> Res
     // Before the source: it leaves out what ackbeat itself listens on.
     let listeners = Listeners::bind(&settings.api);
     let page_at = settings.metrics.page_at(metrics_plan.prometheus);
-    let page_at = serve_metrics(page_at, &pipelines.metrics, listeners.standings()).await;
+    serve_metrics(page_at, &pipelines.metrics, listeners.standings()).await;
     pipelines.metrics.metrics().reloads_are(Arc::clone(&reloads));
-    let result = start_source(&settings, &pipelines, listeners, page_at, (watch, reloads)).await;
+    let result = start_source(&settings, &pipelines, listeners, (watch, reloads)).await;
     flush(pipelines, settings.shutdown.flush).await;
     let lost_lines = logs.lost_lines().dropped_lines();
     if lost_lines > 0 {
@@ -113,17 +113,13 @@ impl Pipelines {
 
 /// Begins to serve the page of metrics, where one is wanted, and tells where. Without it the sidecar goes on, and an address that
 /// somebody else has is tried again.
-async fn serve_metrics(
-    address: Option<SocketAddr>,
-    metrics: &MetricsPipeline,
-    standings: Arc<Standings>,
-) -> Option<SocketAddr> {
-    let (address, page) = (address?, metrics.page()?);
+async fn serve_metrics(address: Option<SocketAddr>, metrics: &MetricsPipeline, standings: Arc<Standings>) {
+    let (Some(address), Some(page)) = (address, metrics.page()) else { return };
     let error = match metrics::server::start(address, page.clone()).await {
         Ok(address) => {
-            standings.set(Listener::Metrics, Standing::Listening);
+            standings.listens_at(Listener::Metrics, address.port());
             info!("metrics for Prometheus: http://{address}{}", metrics::server::PATH);
-            return Some(address);
+            return;
         }
         Err(error) => error,
     };
@@ -131,25 +127,23 @@ async fn serve_metrics(
     standings.set(Listener::Metrics, standing);
     if standing != Standing::Busy {
         warn!("no page of metrics: {error}");
-        return None;
+        return;
     }
     warn!("no page of metrics: {error}; it is tried again, at least twice a minute");
     tokio::spawn(async move {
         let bind = || metrics::server::bind(address);
         let listener = listening::try_again(Listener::Metrics, address, bind).await;
-        standings.set(Listener::Metrics, Standing::Listening);
+        standings.listens_at(Listener::Metrics, address.port());
         info!("metrics for Prometheus by now: http://{address}{}", metrics::server::PATH);
         metrics::server::serve(listener, page).await;
     });
-    Some(address)
 }
 
-/// Chooses the source by trying, and drives it. `page_at` is where the page of metrics is served.
+/// Chooses the source by trying, and drives it.
 async fn start_source(
     settings: &Settings,
     pipelines: &Pipelines,
     listeners: Listeners,
-    page_at: Option<SocketAddr>,
     (watch, reloads): (Watch, Arc<ReloadState>),
 ) -> Result<(), CommandError> {
     // Handlers first: a signal that comes during the start must end it in order too, and a SIGHUP must not end it.
@@ -157,12 +151,11 @@ async fn start_source(
     let (rules, next_rules) = mpsc::channel(RULES_MAX);
     reload::watch(watch, rules)
         .map_err(|cause| CommandError::System { step: "installing a signal handler", cause })?;
-    // What it will listen on once it can is its own as well.
-    let own = listeners.address().or(listeners.busy());
-    let own_ports: Vec<u16> = own.iter().chain(&page_at).map(SocketAddr::port).collect();
-    let surroundings = Surroundings { listeners, own_ports: own_ports.clone(), stop, next_rules, reloads };
+    // What it will listen on once it can becomes its own then.
+    let listening = listeners.standings();
+    let surroundings = Surroundings { listeners, stop, next_rules, reloads };
     if settings.mode != ModeChoice::SockDiag {
-        match start_ebpf(settings, &own_ports)? {
+        match start_ebpf(settings, Arc::clone(&listening))? {
             Some(source) => {
                 let missing =
                     source.missing_signals().iter().map(|missing| missing.signal.to_owned()).collect();
@@ -181,7 +174,7 @@ async fn start_source(
     }
     let source = SockDiagSource::open(settings.ports.clone())
         .map_err(|error| CommandError::Missing(format!("{error}\n{}", Findings::gather().explain())))?
-        .without(&own_ports);
+        .without(listening);
     let missing = sock_diag::MISSING_SIGNALS.iter().map(|(signal, _)| (*signal).to_owned()).collect();
     drive(settings, pipelines, source, missing, surroundings).await
 }
@@ -189,8 +182,6 @@ async fn start_source(
 /// What a sidecar has around it, whatever its source is.
 struct Surroundings {
     listeners: Listeners,
-    /// Ports that ackbeat itself listens on.
-    own_ports: Vec<u16>,
     stop: mpsc::Receiver<()>,
     /// Rules of a configuration that was read anew.
     next_rules: mpsc::Receiver<Rules>,
@@ -198,7 +189,7 @@ struct Surroundings {
 }
 
 /// Starts the eBPF source. `None` if this kernel cannot do it and the mode allows the other one.
-fn start_ebpf(settings: &Settings, own_ports: &[u16]) -> Result<Option<EbpfSource>, CommandError> {
+fn start_ebpf(settings: &Settings, listening: Arc<Standings>) -> Result<Option<EbpfSource>, CommandError> {
     let span = tracing::info_span!(target: own_spans::TARGET, "ackbeat.start", mode = settings.mode.as_str());
     let _entered = span.enter();
     // A capability that is missing is a mistake of the deployment: watching less than was asked for would hide it.
@@ -206,7 +197,7 @@ fn start_ebpf(settings: &Settings, own_ports: &[u16]) -> Result<Option<EbpfSourc
         return Err(CommandError::Missing(Findings::gather().explain()));
     }
     let options = EbpfOptions {
-        own_ports: own_ports.to_vec(),
+        listening,
         heartbeats: settings.heartbeats.clone(),
         ..EbpfOptions::new(settings.ports.clone())
     };
@@ -235,7 +226,7 @@ async fn drive<S: Source>(
     missing_signals: Vec<String>,
     surroundings: Surroundings,
 ) -> Result<(), CommandError> {
-    let Surroundings { listeners, own_ports, stop, next_rules, reloads } = surroundings;
+    let Surroundings { listeners, stop, next_rules, reloads } = surroundings;
     let recorder = begin_recording(settings, source.mode())?;
     let (publisher, events) = events::channel();
     let Pipelines { spans, metrics } = pipelines;
@@ -254,7 +245,7 @@ async fn drive<S: Source>(
     let (report, reports) = mpsc::channel(REPORTS_MAX);
     let control = Arc::new(ReapControl::new(settings.leaks.reap));
     if let Some(reaper) =
-        take_censuses(settings, pipelines, source.mode(), &own_ports, report.clone(), &control)
+        take_censuses(settings, pipelines, source.mode(), listeners.standings(), report.clone(), &control)
     {
         telemetry = telemetry.with_reaper(reaper, Arc::clone(&control));
     }
@@ -297,7 +288,7 @@ fn take_censuses(
     settings: &Settings,
     pipelines: &Pipelines,
     mode: Mode,
-    own_ports: &[u16],
+    listening: Arc<Standings>,
     report: mpsc::Sender<Vec<Input>>,
     control: &Arc<ReapControl>,
 ) -> Option<SyncSender<ReapWanted>> {
@@ -315,7 +306,7 @@ fn take_censuses(
     metrics.reaps_are(Arc::clone(control));
     let reaper = Reaper::new(Arc::clone(control), pipelines.spans.tracer(), mode).denied_as_told(is_denied);
     let interval = Duration::from_millis(leaks.census_interval_ms);
-    match CensusTaker::start(interval, own_ports.to_vec(), report, metrics, reaper) {
+    match CensusTaker::start(interval, listening, report, metrics, reaper) {
         Ok(wanted) => Some(wanted),
         Err(error) => {
             warn!("{error}");

@@ -19,7 +19,10 @@ use super::{
     kernel_types::KernelTypes,
     object::names,
 };
+use std::sync::Arc;
+
 use crate::heartbeat::Selection;
+use crate::listening::Standings;
 use crate::source::Ports;
 
 /// How the kernel programs are set up.
@@ -27,8 +30,8 @@ use crate::source::Ports;
 pub struct EbpfOptions {
     /// Which local ports are watched.
     pub ports: Ports,
-    /// Local ports that ackbeat itself listens on: nobody's connections.
-    pub own_ports: Vec<u16>,
+    /// What ackbeat itself listens on: nobody's connections.
+    pub listening: Arc<Standings>,
     /// Which text heartbeats are looked for.
     pub heartbeats: Selection,
     /// Size of the ring buffer in bytes; rounded up to a power of two pages.
@@ -41,10 +44,10 @@ impl EbpfOptions {
     /// The defaults, for these ports: 4 MiB of ring hold 18,000 transitions, 65,536 flows are as many as one port of one
     /// peer can make.
     #[must_use]
-    pub const fn new(ports: Ports) -> Self {
+    pub fn new(ports: Ports) -> Self {
         Self {
             ports,
-            own_ports: Vec::new(),
+            listening: Arc::default(),
             heartbeats: Selection::off(),
             ring_bytes: 4 << 20,
             flows_max: 65_536,

@@ -1,6 +1,7 @@
 //! The running source: records from the ring buffer, samples on demand.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use ackbeat_abi::{Counter, Record, TCP_LISTEN, decode_snapshots};
 use ackbeat_liveness::Input;
@@ -23,6 +24,7 @@ use super::{
     selftest::{self, SelfTest, Stage},
 };
 use crate::heartbeat::HeartbeatReader;
+use crate::listening::Standings;
 use crate::source::{Mode, Ports, Source, SourceCounters, SourceError};
 
 /// Evidence from the kernel programs.
@@ -41,7 +43,7 @@ pub struct EbpfSource {
     clock: JiffiesClock,
     neighbors: Neighbors,
     /// Ports that ackbeat itself listens on: their connections are left out.
-    own_ports: Vec<u16>,
+    listening: Arc<Standings>,
     /// Decides which data frames are heartbeats.
     heartbeats: HeartbeatReader,
     /// Records that were read before the first drain.
@@ -145,7 +147,7 @@ impl EbpfSource {
             interfaces,
             clock,
             neighbors: Neighbors::default(),
-            own_ports: options.own_ports.clone(),
+            listening: Arc::clone(&options.listening),
             heartbeats: HeartbeatReader::new(options.heartbeats.clone()),
             pending: reading.pending,
             more: false,
@@ -214,7 +216,7 @@ impl EbpfSource {
     /// Hands on one record.
     fn hand_on(&mut self, record: &Record, inputs: &mut Vec<Input>) {
         let is_own_port =
-            neighbor::flow(record).is_some_and(|flow| self.own_ports.contains(&flow.local_port));
+            neighbor::flow(record).is_some_and(|flow| self.listening.is_own_port(flow.local_port));
         if self.neighbors.own(record) || is_own_port {
             self.seen += 1;
             return;
@@ -349,7 +351,7 @@ impl Source for EbpfSource {
         for found in snapshots {
             if found.state == TCP_LISTEN {
                 tracing::debug!(port = found.flow.local_port, "listening");
-            } else if found.adopted != 0 && !self.own_ports.contains(&found.flow.local_port) {
+            } else if found.adopted != 0 && !self.listening.is_own_port(found.flow.local_port) {
                 match convert::snapshot(self.clock, &found) {
                     Ok(taken) => {
                         let found = convert::opened(&found, taken, true);
@@ -367,7 +369,7 @@ impl Source for EbpfSource {
         let began_at = clock::now();
         self.pass(SAMPLE_TRACKED, "sampling the tracked connections")?;
         let (snapshots, rest) = decode_snapshots(&self.written);
-        for found in snapshots.filter(|found| !self.own_ports.contains(&found.flow.local_port)) {
+        for found in snapshots.filter(|found| !self.listening.is_own_port(found.flow.local_port)) {
             match convert::snapshot(self.clock, &found) {
                 Ok(taken) => inputs.push(Input::Sample(taken)),
                 Err(rejection) => tracing::warn!(%rejection, "a sample cannot be read"),

@@ -9,12 +9,14 @@ mod rows;
 mod tcp_info;
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ackbeat_liveness::{ConnectionId, Input, Opened, Role, Snapshot, TcpState, Timestamp, Transition};
 
 use super::{Mode, Ports, Source, SourceCounters, SourceError};
 use crate::driver::clock::{Clock, MonotonicClock};
+use crate::listening::Standings;
 pub(crate) use netlink::Netlink;
 pub use netlink::read_dump_part;
 pub use rows::Row;
@@ -47,7 +49,7 @@ const ROWS_MAX: usize = 262_144;
 pub struct SockDiagSource {
     netlink: Netlink,
     ports: Ports,
-    own_ports: Vec<u16>,
+    listening: Arc<Standings>,
     tracked: HashMap<ConnectionId, TcpState>,
     counters: SourceCounters,
     due: tokio::time::Interval,
@@ -66,7 +68,7 @@ impl SockDiagSource {
         Ok(Self {
             netlink: Netlink::open()?,
             ports,
-            own_ports: Vec::new(),
+            listening: Arc::default(),
             tracked: HashMap::new(),
             counters: SourceCounters::default(),
             due,
@@ -76,8 +78,8 @@ impl SockDiagSource {
 
     /// The same without the ports that ackbeat itself listens on: theirs are nobody's connections.
     #[must_use]
-    pub fn without(mut self, own_ports: &[u16]) -> Self {
-        self.own_ports = own_ports.to_vec();
+    pub fn without(mut self, listening: Arc<Standings>) -> Self {
+        self.listening = listening;
         self
     }
 
@@ -149,7 +151,7 @@ impl SockDiagSource {
             Ports::Listening => listening.contains(&port),
             Ports::Listed(ports) => ports.contains(&port),
         };
-        watched && !self.own_ports.contains(&port) && row.state == TcpState::Established
+        watched && !self.listening.is_own_port(port) && row.state == TcpState::Established
     }
 }
 
