@@ -2,6 +2,7 @@
 
 mod api;
 mod attribution;
+mod clsact;
 mod drop_in;
 mod faults;
 mod garbage;

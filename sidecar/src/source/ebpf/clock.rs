@@ -8,11 +8,49 @@ use super::error::{LoadError, MissingKind};
 /// Nanoseconds of a second.
 const SECOND_NS: u64 = 1_000_000_000;
 
+/// How long the latest of the least late readings counts, in nanoseconds: a kernel that lost ticks for good is understood
+/// again after it.
+const READINGS_WINDOW_NS: u64 = 30 * SECOND_NS;
+
 /// Converts time stamps that the kernel keeps in `jiffies`.
+///
+/// `jiffies` is never ahead of the monotonic clock, but late where the tick is: in a virtual machine that waits for a
+/// processor by tens of milliseconds, then it catches up (`tick_do_update_jiffies64()` in kernel/time/tick-sched.c). One time
+/// stamp read twice would then seem to have moved, as if something had come from the peer. So the least late of the readings
+/// says where tick 0 lies, and the same time stamp is the same moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JiffiesClock {
     /// Ticks of a second (`CONFIG_HZ`).
     hz: u32,
+    /// Length of a tick in nanoseconds (`TICK_NSEC`).
+    tick_ns: u64,
+    readings: Readings,
+}
+
+/// Where tick 0 lies on the monotonic clock, in nanoseconds, by the least late reading of this window and of the one before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Readings {
+    this_window: Option<(u64, i64)>,
+    last_window: Option<i64>,
+}
+
+impl Readings {
+    fn add(&mut self, now: Timestamp, origin_ns: i64) {
+        match &mut self.this_window {
+            Some((began_ns, least)) if now.as_ns().saturating_sub(*began_ns) < READINGS_WINDOW_NS => {
+                *least = (*least).min(origin_ns);
+            }
+            this_window => {
+                self.last_window = this_window.map(|(_, least)| least);
+                *this_window = Some((now.as_ns(), origin_ns));
+            }
+        }
+    }
+
+    fn origin_ns(self) -> Option<i64> {
+        let this_window = self.this_window.map(|(_, least)| least);
+        this_window.into_iter().chain(self.last_window).min()
+    }
 }
 
 impl JiffiesClock {
@@ -40,7 +78,29 @@ impl JiffiesClock {
     pub fn from_tick_ns(tick_ns: u64) -> Option<Self> {
         let hz = SECOND_NS.checked_add(tick_ns / 2)?.checked_div(tick_ns)?;
         let hz = u32::try_from(hz).ok()?;
-        (10..=10_000).contains(&hz).then_some(Self { hz })
+        (10..=10_000).contains(&hz).then_some(Self { hz, tick_ns, readings: Readings::default() })
+    }
+
+    /// Notes `jiffies` and the monotonic clock as they were read together.
+    pub fn observe(&mut self, jiffies: u64, now: Timestamp) {
+        if let Some(origin_ns) = self.origin_ns(jiffies, now) {
+            self.readings.add(now, origin_ns);
+        }
+    }
+
+    /// Where tick 0 would lie if `jiffies` were not late now. `None` for numbers that no kernel has.
+    fn origin_ns(self, jiffies: u64, now: Timestamp) -> Option<i64> {
+        let ticks_ns = i64::try_from(jiffies.checked_mul(self.tick_ns)?).ok()?;
+        i64::try_from(now.as_ns()).ok()?.checked_sub(ticks_ns)
+    }
+
+    /// How late `jiffies` is, in nanoseconds, as far as the readings tell.
+    fn late_ns(self, jiffies: u64, now: Timestamp) -> u64 {
+        let late = self
+            .origin_ns(jiffies, now)
+            .zip(self.readings.origin_ns())
+            .and_then(|(here, least)| u64::try_from(here.checked_sub(least)?).ok());
+        late.unwrap_or(0)
     }
 
     /// Ticks of a second.
@@ -65,7 +125,7 @@ impl JiffiesClock {
         let age = (now_jiffies as u32).wrapping_sub(stamp);
         // Half the number space: 248 days at 100 ticks a second.
         let age = if age > u32::MAX / 2 { 0 } else { age };
-        let age_ns = u64::from(age) * SECOND_NS / u64::from(self.hz);
+        let age_ns = u64::from(age) * SECOND_NS / u64::from(self.hz) + self.late_ns(now_jiffies, now);
         Some(Timestamp::from_ns(now.as_ns().saturating_sub(age_ns)))
     }
 
@@ -104,9 +164,49 @@ mod tests {
         assert!(JiffiesClock::of_running_kernel().unwrap().hz() >= 100);
     }
 
+    fn of_hz(hz: u32) -> JiffiesClock {
+        JiffiesClock::from_tick_ns(SECOND_NS / u64::from(hz)).unwrap()
+    }
+
+    #[test]
+    fn a_late_tick_moves_no_time_stamp() {
+        let mut clock = of_hz(250);
+        let began = Timestamp::from_ms(1_000_000);
+        clock.observe(5_000, began);
+        let stamp = clock.moment(4_000, 5_000, began);
+        assert_eq!(stamp, Some(Timestamp::from_ms(1_000_000 - 4_000)));
+        // 100 ms later only 5 ticks were counted: 80 ms are still to come.
+        let late = Timestamp::from_ms(1_000_100);
+        assert_eq!(of_hz(250).moment(4_000, 5_005, late), Some(Timestamp::from_ms(1_000_100 - 4_020)));
+        clock.observe(5_005, late);
+        assert_eq!(clock.moment(4_000, 5_005, late), stamp);
+        // It has caught up.
+        let caught_up = Timestamp::from_ms(1_000_200);
+        clock.observe(5_050, caught_up);
+        assert_eq!(clock.moment(4_000, 5_050, caught_up), stamp);
+    }
+
+    #[test]
+    fn ticks_that_are_lost_for_good_are_forgotten() {
+        let mut clock = of_hz(250);
+        clock.observe(5_000, Timestamp::from_ms(1_000_000));
+        let mut ms = 1_000_000;
+        let mut jiffies = 5_000;
+        for _ in 0..100 {
+            ms += 1_000;
+            // One second passed; 20 ms of it were lost, once.
+            jiffies += if jiffies == 5_000 { 245 } else { 250 };
+            clock.observe(jiffies, Timestamp::from_ms(ms));
+        }
+        assert_eq!(
+            clock.moment(u32::try_from(jiffies).unwrap(), jiffies, Timestamp::from_ms(ms)),
+            Some(Timestamp::from_ms(ms))
+        );
+    }
+
     #[test]
     fn stamps_wrap_and_zero_is_none() {
-        let clock = JiffiesClock { hz: 250 };
+        let clock = of_hz(250);
         let now = Timestamp::from_ms(1_000_000);
         assert_eq!(clock.moment(0, 77, now), None);
         assert_eq!(
@@ -120,7 +220,11 @@ mod tests {
         #[test]
         fn a_moment_is_never_later_than_now(hz in 100_u32..=1000, stamp: u32, jiffies: u64, now_ns: u64) {
             let now = Timestamp::from_ns(now_ns);
-            if let Some(moment) = (JiffiesClock { hz }).moment(stamp, jiffies, now) {
+            let mut clock = of_hz(hz);
+            clock.observe(jiffies.wrapping_sub(1_000), now);
+            clock.observe(jiffies, now);
+            prop_assert!(clock.moment(stamp, jiffies, now).is_none_or(|moment| moment <= now));
+            if let Some(moment) = of_hz(hz).moment(stamp, jiffies, now) {
                 prop_assert!(moment <= now);
             }
         }

@@ -257,17 +257,27 @@ fn attach_one(
     let link = match tcx {
         Ok(link) => link,
         Err(refusal) => {
-            match tc::qdisc_add_clsact(interface) {
-                Ok(()) => {}
-                Err(TcError::AlreadyAttached) => {}
-                Err(TcError::IoError(error)) if error.kind() == ErrorKind::AlreadyExists => {}
-                // Without the qdisc the reason of the first try is the one that matters.
-                Err(_) => return Err(refusal),
+            // Without the qdisc the reason of the first try is the one that matters.
+            if ensure_clsact(interface).is_err() {
+                return Err(refusal);
             }
             program.attach_with_options(interface, hook, TcAttachOptions::Netlink(NlOptions::default()))?
         }
     };
     program.take_link(link)
+}
+
+/// Gives an interface the clsact qdisc that a filter hangs on (`net/sched/sch_ingress.c`), unless it has one: the other
+/// direction's program, or somebody else's, may have brought it.
+///
+/// # Errors
+/// What netlink said, if it is not that the qdisc is there.
+pub fn ensure_clsact(interface: &str) -> Result<(), TcError> {
+    match tc::qdisc_add_clsact(interface) {
+        Err(TcError::AlreadyAttached) => Ok(()),
+        Err(TcError::NetlinkError(error)) if error.raw_os_error() == Some(libc::EEXIST) => Ok(()),
+        added => added,
+    }
 }
 
 /// Lists the interfaces of the network namespace that this thread is in.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use ackbeat_abi::{Counter, Record, TCP_LISTEN, decode_snapshots};
-use ackbeat_liveness::Input;
+use ackbeat_liveness::{Input, Timestamp};
 use aya::{
     Ebpf,
     maps::{MapData, PerCpuArray, RingBuf},
@@ -221,6 +221,9 @@ impl EbpfSource {
             self.seen += 1;
             return;
         }
+        if let Record::Lifecycle(found) = record {
+            self.clock.observe(found.snapshot.jiffies, Timestamp::from_ns(found.snapshot.time_ns));
+        }
         match convert::record(self.clock, record) {
             Ok(meaning) => {
                 self.seen += 1;
@@ -351,7 +354,10 @@ impl Source for EbpfSource {
         for found in snapshots {
             if found.state == TCP_LISTEN {
                 tracing::debug!(port = found.flow.local_port, "listening");
-            } else if found.adopted != 0 && !self.listening.is_own_port(found.flow.local_port) {
+                continue;
+            }
+            self.clock.observe(found.jiffies, Timestamp::from_ns(found.time_ns));
+            if found.adopted != 0 && !self.listening.is_own_port(found.flow.local_port) {
                 match convert::snapshot(self.clock, &found) {
                     Ok(taken) => {
                         let found = convert::opened(&found, taken, true);
@@ -370,6 +376,7 @@ impl Source for EbpfSource {
         self.pass(SAMPLE_TRACKED, "sampling the tracked connections")?;
         let (snapshots, rest) = decode_snapshots(&self.written);
         for found in snapshots.filter(|found| !self.listening.is_own_port(found.flow.local_port)) {
+            self.clock.observe(found.jiffies, Timestamp::from_ns(found.time_ns));
             match convert::snapshot(self.clock, &found) {
                 Ok(taken) => inputs.push(Input::Sample(taken)),
                 Err(rejection) => tracing::warn!(%rejection, "a sample cannot be read"),
