@@ -16,6 +16,7 @@
 //! | `mesh` | service meshes on the pod's loopback |
 //! | `status` | the note in the pod that `uninject` and updates go by |
 //! | `workload` | where the pods are in each kind |
+//! | [`manifest`] | the same for a text, whose comments and order stay |
 #![forbid(unsafe_code)]
 
 mod annotations;
@@ -23,6 +24,7 @@ mod container;
 mod edits;
 mod facts;
 mod identity;
+pub mod manifest;
 mod mesh;
 mod outcome;
 mod pod;
