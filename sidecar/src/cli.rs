@@ -1,10 +1,17 @@
 //! The command line. Charts and tests use it: it is kept stable.
 
+mod kubernetes;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
 use ackbeat_liveness::{HeartbeatProfile, Verdict};
 use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
+
+pub use kubernetes::{
+    InjectArguments, ManifestArguments, ManifestFormat, NativeSidecarChoice, PodSecurityChoice,
+    ReadyArguments, UninjectArguments,
+};
 
 use crate::api::types::{ADDRESS_DEFAULT, LIMIT_MAX};
 use crate::config::{Layer, ModeChoice, PolicyName, RecordingLayer};
@@ -41,6 +48,12 @@ pub enum Command {
     StormLab(StormLabArguments),
     /// Measure how long a host bears a client that no longer answers its heartbeat, or reads slowly.
     Probe(ProbeArguments),
+    /// Put the sidecar into the pods of manifests: text in, text out.
+    Inject(InjectArguments),
+    /// Take the sidecar out of manifests again.
+    Uninject(UninjectArguments),
+    /// Wait until a running ackbeat watches; for startup probes.
+    Ready(ReadyArguments),
 }
 
 /// Arguments of `run`.

@@ -14,6 +14,7 @@ pub mod connections;
 pub mod driver;
 pub mod heartbeat;
 pub mod heartbeat_probe;
+pub mod inject;
 pub mod listening;
 pub mod metrics;
 pub mod probe;

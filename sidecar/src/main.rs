@@ -14,6 +14,9 @@ fn main() -> ExitCode {
         Command::Check => commands::check::execute(),
         Command::Probe(arguments) => commands::probe::execute(&arguments),
         Command::StormLab(arguments) => commands::storm_lab::execute(&arguments).map(|()| 0),
+        Command::Inject(arguments) => commands::inject::execute(&arguments).map(|()| 0),
+        Command::Uninject(arguments) => commands::inject::execute_uninject(&arguments).map(|()| 0),
+        Command::Ready(arguments) => commands::ready::execute(&arguments).map(|()| 0),
         Command::Replay(arguments) => commands::replay::execute(&arguments).map(|()| 0),
     };
     match result {

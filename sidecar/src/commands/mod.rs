@@ -1,7 +1,9 @@
 //! What the binary does: one module for each subcommand.
 
 pub mod check;
+pub mod inject;
 pub mod probe;
+pub mod ready;
 pub mod replay;
 pub mod run;
 pub mod storm_lab;
@@ -14,6 +16,7 @@ use crate::comparison::drawing::DrawError;
 use crate::comparison::{CompareError, ContestantError};
 use crate::config::ConfigError;
 use crate::heartbeat_probe::ProbeError;
+use crate::inject::{InputError, SettingsError, TransformError};
 use crate::recording::{ReadError, RecordError};
 use crate::source::SourceError;
 use crate::storm_lab::StormLabError;
@@ -77,6 +80,15 @@ pub enum CommandError {
     /// A probe came to no result.
     #[error(transparent)]
     Probe(#[from] ProbeError),
+    /// The injector's settings are wrong.
+    #[error(transparent)]
+    InjectorSettings(#[from] SettingsError),
+    /// A manifest cannot be read.
+    #[error(transparent)]
+    Manifest(#[from] InputError),
+    /// A manifest is no YAML.
+    #[error(transparent)]
+    Transform(#[from] TransformError),
     /// The experiment cannot be played.
     #[error(transparent)]
     StormLab(#[from] StormLabError),
@@ -111,6 +123,8 @@ impl CommandError {
             | Self::Connection { .. }
             | Self::Plot { .. }
             | Self::ProbeUsage { .. }
+            | Self::InjectorSettings(_)
+            | Self::Transform(_)
             | Self::Probe(ProbeError::Certificates { .. }) => EXIT_USAGE,
             Self::Missing(_) | Self::StormLab(StormLabError::Network(_) | StormLabError::Sidecar { .. }) => {
                 EXIT_MISSING
@@ -121,6 +135,7 @@ impl CommandError {
             | Self::Top(_)
             | Self::Probe(_)
             | Self::StormLab(_)
+            | Self::Manifest(_)
             | Self::System { .. } => 1,
         }
     }

@@ -161,7 +161,7 @@ async fn start_source(
                     source.missing_signals().iter().map(|missing| missing.signal.to_owned()).collect();
                 return drive(settings, pipelines, source, missing, surroundings).await;
             }
-            None => info!("mode auto goes on with sock-diag"),
+            None => info!("mode {} goes on with sock-diag", settings.mode.as_str()),
         }
     }
     if !settings.heartbeats.is_off() {
@@ -193,8 +193,14 @@ fn start_ebpf(settings: &Settings, listening: Arc<Standings>) -> Result<Option<E
     let span = tracing::info_span!(target: own_spans::TARGET, "ackbeat.start", mode = settings.mode.as_str());
     let _entered = span.enter();
     // A capability that is missing is a mistake of the deployment: watching less than was asked for would hide it.
-    if !missing_capabilities().is_empty() {
-        return Err(CommandError::Missing(Findings::gather().explain()));
+    let missing = missing_capabilities();
+    if !missing.is_empty() {
+        let explanation = Findings::gather().explain();
+        if settings.mode == ModeChoice::BestEffort {
+            warn!(missing = missing.join(", "), "the kernel programs may not be loaded: {explanation}");
+            return Ok(None);
+        }
+        return Err(CommandError::Missing(explanation));
     }
     let options = EbpfOptions {
         listening,
@@ -212,6 +218,10 @@ fn start_ebpf(settings: &Settings, listening: Arc<Standings>) -> Result<Option<E
             let findings = Findings::gather();
             if settings.mode == ModeChoice::Auto && findings.allow_fallback() {
                 warn!(%error, "the kernel programs cannot run here");
+                return Ok(None);
+            }
+            if settings.mode == ModeChoice::BestEffort {
+                warn!(%error, "the kernel programs cannot run here: {}", findings.explain());
                 return Ok(None);
             }
             Err(CommandError::Missing(format!("{error}\n\n{}", findings.explain())))

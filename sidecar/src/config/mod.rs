@@ -58,6 +58,8 @@ words! {
     ModeChoice {
         /// eBPF; netlink sock_diag instead where this kernel cannot do it. A missing privilege is an error.
         Auto = "auto",
+        /// eBPF; netlink sock_diag wherever that cannot start. A missing privilege is a warning.
+        BestEffort = "best-effort",
         /// eBPF or nothing.
         Ebpf = "ebpf",
         /// Netlink sock_diag only: needs no capability.

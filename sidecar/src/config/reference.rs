@@ -204,7 +204,9 @@ pub const SETTINGS: &[Setting] = &[
         default: "auto",
         meaning: "How evidence is gathered. `ebpf` needs `CAP_BPF`, `CAP_PERFMON` and `CAP_NET_ADMIN`. `sock-diag` needs \
                   none, and knows no heartbeats and no closing process. `auto` is `ebpf`, except on a kernel that cannot \
-                  do it: there it is `sock-diag`. A missing privilege is never papered over: `auto` stops with exit code 3.",
+                  do it: there it is `sock-diag`. A missing privilege is never papered over: `auto` stops with exit code 3. \
+                  `best-effort` goes on with `sock-diag` there too, and warns with what is missing: injected sidecars have it, \
+                  since a container that ends keeps its pod from being ready.",
     },
     Setting {
         key: "policy",

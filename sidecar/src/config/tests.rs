@@ -33,7 +33,7 @@ fn an_unknown_key_is_refused_by_name_and_line() {
 #[test]
 fn a_wrong_value_is_refused_by_name() {
     for (text, key, expected) in [
-        ("mode: turbo\n", "mode", "\"turbo\" is not one of auto, ebpf, sock-diag"),
+        ("mode: turbo\n", "mode", "\"turbo\" is not one of auto, best-effort, ebpf, sock-diag"),
         ("ports: [70000]\n", "ports", "a list of ports from 1 to 65535"),
         ("ports:\n- 1\n- 70000\n", "ports", "a list of ports from 1 to 65535"),
         ("ports: 80\n", "ports", "80 is not a list of ports from 1 to 65535"),

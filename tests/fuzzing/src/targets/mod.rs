@@ -6,6 +6,7 @@ mod comparisons;
 mod detector_lists;
 mod detectors;
 mod engine;
+mod injection;
 mod inputs;
 mod kernel_records;
 mod recordings;
@@ -38,6 +39,7 @@ pub const TARGETS: &[Target] = &[
     recordings::TARGET,
     comparisons::TARGET,
     settings::TARGET,
+    injection::TARGET,
     detector_lists::TARGET,
     sock_diag::TARGET,
 ];
