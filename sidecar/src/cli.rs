@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
 
 pub use kubernetes::{
     InjectArguments, ManifestArguments, ManifestFormat, NativeSidecarChoice, PodSecurityChoice,
-    ReadyArguments, UninjectArguments,
+    ReadyArguments, UninjectArguments, WebhookArguments,
 };
 
 use crate::api::types::{ADDRESS_DEFAULT, LIMIT_MAX};
@@ -52,6 +52,8 @@ pub enum Command {
     Inject(InjectArguments),
     /// Take the sidecar out of manifests again.
     Uninject(UninjectArguments),
+    /// Serve the API server's admission webhook: the sidecar in every new pod of the namespaces that ask for it.
+    Webhook(WebhookArguments),
     /// Wait until a running ackbeat watches; for startup probes.
     Ready(ReadyArguments),
 }

@@ -24,3 +24,4 @@ pub mod source;
 pub mod storm_lab;
 pub mod telemetry;
 pub mod top;
+pub mod webhook;

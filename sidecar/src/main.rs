@@ -16,6 +16,7 @@ fn main() -> ExitCode {
         Command::StormLab(arguments) => commands::storm_lab::execute(&arguments).map(|()| 0),
         Command::Inject(arguments) => commands::inject::execute(&arguments).map(|()| 0),
         Command::Uninject(arguments) => commands::inject::execute_uninject(&arguments).map(|()| 0),
+        Command::Webhook(arguments) => commands::webhook::execute(&arguments).map(|()| 0),
         Command::Ready(arguments) => commands::ready::execute(&arguments).map(|()| 0),
         Command::Replay(arguments) => commands::replay::execute(&arguments).map(|()| 0),
     };

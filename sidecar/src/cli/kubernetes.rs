@@ -1,11 +1,12 @@
-//! The command line of what belongs to Kubernetes: `inject`, `uninject`, `ready`.
+//! The command line of what belongs to Kubernetes: `inject`, `uninject`, `webhook`, `ready`.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use ackbeat_injection::manifest::Format;
 use ackbeat_injection::{NativeSidecar, PodSecurity, ServerVersion};
-use clap::{Args, ValueEnum};
+use clap::{Args, ValueEnum, value_parser};
 
 use crate::top::address::ApiAddress;
 
@@ -149,3 +150,72 @@ pub struct ReadyArguments {
 
 const READY_HELP: &str =
     "Exit codes: 0 it watches (or --lenient); 1 it does not within the time; 2 bad usage.";
+
+/// Arguments of `webhook`.
+#[derive(Debug, Args)]
+#[command(after_help = WEBHOOK_HELP)]
+pub struct WebhookArguments {
+    /// YAML file with the injector's settings.
+    #[arg(long, env = "ACKBEAT_WEBHOOK_CONFIG", value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The sidecar's image, in place of the file's.
+    #[arg(long, env = "ACKBEAT_WEBHOOK_IMAGE", value_name = "IMAGE")]
+    pub image: Option<String>,
+    /// A container among initContainers that starts before the application, or an ordinary one, in place of the file's choice.
+    #[arg(long, env = "ACKBEAT_WEBHOOK_NATIVE_SIDECAR", value_enum)]
+    pub native_sidecar: Option<NativeSidecarChoice>,
+    /// Where the API server calls: HTTPS, POST /mutate.
+    #[arg(long, env = "ACKBEAT_WEBHOOK_LISTEN", value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8443")]
+    pub listen: SocketAddr,
+    /// Where probes and Prometheus ask: HTTP, /healthz, /readyz and /metrics.
+    #[arg(
+        long,
+        env = "ACKBEAT_WEBHOOK_HTTP_LISTEN",
+        value_name = "ADDRESS:PORT",
+        default_value = "0.0.0.0:8080"
+    )]
+    pub http_listen: SocketAddr,
+    /// The namespace it runs in. Its pods are left alone.
+    #[arg(long, env = "POD_NAMESPACE", value_name = "NAMESPACE")]
+    pub namespace: String,
+    /// Make certificates, and keep them in this Secret. It exists, and may be empty.
+    #[arg(
+        long,
+        env = "ACKBEAT_WEBHOOK_TLS_SECRET",
+        value_name = "NAME",
+        requires = "webhook_configuration",
+        required_unless_present = "tls_dir",
+        conflicts_with = "tls_dir"
+    )]
+    pub tls_secret: Option<String>,
+    /// Use tls.crt and tls.key of this folder; they are read again every 10 s.
+    #[arg(long, env = "ACKBEAT_WEBHOOK_TLS_DIR", value_name = "FOLDER")]
+    pub tls_dir: Option<PathBuf>,
+    /// The Service by which the API server calls.
+    #[arg(long, env = "ACKBEAT_WEBHOOK_SERVICE", value_name = "NAME", default_value = "ackbeat")]
+    pub service: String,
+    /// With --tls-secret: the MutatingWebhookConfiguration whose caBundle is kept current.
+    #[arg(long, env = "ACKBEAT_WEBHOOK_CONFIGURATION", value_name = "NAME")]
+    pub webhook_configuration: Option<String>,
+    /// Publish Kubernetes Events.
+    #[arg(
+        long, env = "ACKBEAT_WEBHOOK_EVENTS", value_name = "BOOL", default_value_t = true,
+        action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true"
+    )]
+    pub events: bool,
+    /// How many days a certificate counts. It is renewed when a third is left.
+    #[arg(long, value_name = "DAYS", default_value_t = 30, value_parser = value_parser!(u16).range(1..=3650))]
+    pub certificate_days: u16,
+    /// How many days its authority counts. It is replaced when a third is left.
+    #[arg(long, value_name = "DAYS", default_value_t = 365, value_parser = value_parser!(u16).range(1..=3650))]
+    pub ca_days: u16,
+    /// While an authority is replaced, both are trusted for this long before and after the certificate changes.
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = value_parser!(u32).range(1..=86_400))]
+    pub overlap_seconds: u32,
+    /// How often the Secret and the configuration are looked at.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = value_parser!(u32).range(1..=3_600))]
+    pub check_seconds: u32,
+}
+
+const WEBHOOK_HELP: &str = "Logs go to standard error; RUST_LOG says how much (info).\n\
+Exit codes: 0 after SIGTERM; 1 it cannot run; 2 bad usage or settings.";

@@ -8,6 +8,7 @@ pub mod replay;
 pub mod run;
 pub mod storm_lab;
 pub mod top;
+pub mod webhook;
 
 use std::io;
 use std::path::PathBuf;
@@ -22,6 +23,7 @@ use crate::source::SourceError;
 use crate::storm_lab::StormLabError;
 use crate::telemetry::pipeline::PipelineError;
 use crate::top::TopError;
+use crate::webhook::WebhookError;
 
 /// Exit code for bad usage or configuration; clap uses the same.
 pub const EXIT_USAGE: u8 = 2;
@@ -83,6 +85,9 @@ pub enum CommandError {
     /// The injector's settings are wrong.
     #[error(transparent)]
     InjectorSettings(#[from] SettingsError),
+    /// The webhook cannot run.
+    #[error(transparent)]
+    Webhook(#[from] WebhookError),
     /// A manifest cannot be read.
     #[error(transparent)]
     Manifest(#[from] InputError),
@@ -136,6 +141,7 @@ impl CommandError {
             | Self::Probe(_)
             | Self::StormLab(_)
             | Self::Manifest(_)
+            | Self::Webhook(_)
             | Self::System { .. } => 1,
         }
     }

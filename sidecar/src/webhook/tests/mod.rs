@@ -1,0 +1,6 @@
+//! The webhook against an API server that is played, and against time.
+
+mod admission;
+mod authorities;
+mod cluster;
+mod secret;
