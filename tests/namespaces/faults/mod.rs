@@ -5,6 +5,7 @@ mod clock;
 mod collectors;
 mod configuration;
 mod disk;
+mod dying_host;
 mod interfaces;
 mod killed;
 mod processes;

@@ -26,7 +26,11 @@ fn a_full_ring_is_counted_exactly_and_sampling_goes_on() -> Result<()> {
 
     scene.sidecar.signal(Signal::SIGSTOP)?;
     short_connections(&scene.network, &scene.listener, scene.address, CONNECTIONS)?;
+    // Nobody will hear of its opening.
+    let unheard = scene.pair()?;
     scene.sidecar.signal(Signal::SIGCONT)?;
+    let unheard_of = SocketAddr::new(address.ip(), unheard.client_port);
+    api.wait_for_verdict("the connection whose opening was lost", unheard_of, DEADLINE, |_| true)?;
 
     // Its peer does not read: what lies in the queue is known by samples alone.
     witness.host.set_write_timeout(Some(Duration::from_millis(500))).context("bounding writes failed")?;

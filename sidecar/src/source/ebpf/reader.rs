@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use ackbeat_abi::{Counter, Record, TCP_LISTEN, decode_snapshots};
-use ackbeat_liveness::{Input, Timestamp};
+use ackbeat_liveness::{Input, TcpState, Timestamp};
 use aya::{
     Ebpf,
     maps::{MapData, PerCpuArray, RingBuf},
@@ -54,6 +54,8 @@ pub struct EbpfSource {
     rejected: u64,
     /// Drops that the engine was told of.
     losses_told: u64,
+    /// The record of an opening may be among what was lost: the next pass says of every connection that it is there.
+    must_find: bool,
     sampler_passes: u64,
     /// What the last pass wrote; kept for its memory.
     written: Vec<u8>,
@@ -154,6 +156,7 @@ impl EbpfSource {
             seen: reading.seen,
             rejected: reading.rejected,
             losses_told: 0,
+            must_find: false,
             sampler_passes: 0,
             written: Vec::new(),
             missing,
@@ -202,6 +205,7 @@ impl EbpfSource {
         if lost > self.losses_told {
             inputs.push(Input::RecordsLost { at: clock::now(), count: lost - self.losses_told });
             self.losses_told = lost;
+            self.must_find = true;
         }
     }
 
@@ -375,9 +379,14 @@ impl Source for EbpfSource {
         let began_at = clock::now();
         self.pass(SAMPLE_TRACKED, "sampling the tracked connections")?;
         let (snapshots, rest) = decode_snapshots(&self.written);
+        let must_find = std::mem::take(&mut self.must_find);
         for found in snapshots.filter(|found| !self.listening.is_own_port(found.flow.local_port)) {
             self.clock.observe(found.jiffies, Timestamp::from_ns(found.time_ns));
             match convert::snapshot(self.clock, &found) {
+                Ok(taken) if must_find && taken.state == TcpState::Established => {
+                    let found = convert::opened(&found, taken, true);
+                    inputs.extend(found.map(|input| self.with_sight(input)));
+                }
                 Ok(taken) => inputs.push(Input::Sample(taken)),
                 Err(rejection) => tracing::warn!(%rejection, "a sample cannot be read"),
             }
