@@ -6,6 +6,7 @@
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -219,7 +220,9 @@ fn run(inputs_per_second: u32, clients: u32, requests: u32) -> Result<()> {
         let (_publisher, events) = events::channel();
         let (report, reports) = mpsc::channel(REPORTS_MAX);
         let about = About { mode: Mode::Ebpf, policy: "default", missing_signals: Vec::new() };
-        let api = Api::new(about, Arc::clone(&connections), Arc::new(SpanCounts::default()), events, report);
+        let api = Api::new(about, Arc::clone(&connections), Arc::new(SpanCounts::default()), events, report)
+            // As many as there can be are measured.
+            .with_rate(NonZeroU32::MAX);
         let counters = api.counters();
         let serving = Serving::start(listeners, &router(Arc::new(api)), &counters);
         let mut due = tokio::time::interval(PORTION);

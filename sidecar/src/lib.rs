@@ -20,6 +20,7 @@ pub mod metrics;
 pub mod probe;
 pub mod recording;
 pub mod reload;
+pub mod sandbox;
 pub mod source;
 pub mod storm_lab;
 pub mod telemetry;

@@ -19,6 +19,7 @@ mod quota_relay;
 mod relay;
 mod reported_heartbeats;
 mod restart;
+mod sandbox;
 mod scene;
 mod socket_statistics;
 mod storms;

@@ -14,6 +14,7 @@ pub mod listen;
 pub mod openapi;
 pub mod problem;
 mod query;
+pub mod rate;
 mod schema;
 pub mod server;
 mod status;
@@ -22,6 +23,7 @@ pub mod stream;
 pub mod types;
 mod verdict;
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use ackbeat_liveness::{Input, Timestamp};
@@ -42,6 +44,7 @@ use crate::source::Mode;
 use crate::telemetry::pipeline::SpanCounts;
 use counters::ApiCounters;
 use events::Events;
+use rate::Rate;
 use types::Problem;
 
 /// Reports of heartbeats that wait for the driver at most, each with up to
@@ -81,6 +84,7 @@ pub struct Api {
     reaping: Arc<ReapControl>,
     reloads: Option<Arc<ReloadState>>,
     standings: Arc<Standings>,
+    rate: Rate,
     /// Places for bodies that are being read.
     bodies: Semaphore,
     /// Places for readers of events.
@@ -110,6 +114,7 @@ impl Api {
             reaping: Arc::default(),
             reloads: None,
             standings: Arc::default(),
+            rate: Rate::new(rate::VERDICTS_PER_SECOND),
             bodies: Semaphore::new(BODIES_MAX),
             readers: Arc::new(Semaphore::new(stream::READERS_MAX)),
         }
@@ -145,6 +150,13 @@ impl Api {
     #[must_use]
     pub fn with_standings(mut self, standings: Arc<Standings>) -> Self {
         self.standings = standings;
+        self
+    }
+
+    /// The same with another number of verdicts in a second.
+    #[must_use]
+    pub fn with_rate(mut self, verdicts_per_second: NonZeroU32) -> Self {
+        self.rate = Rate::new(verdicts_per_second);
         self
     }
 
@@ -192,6 +204,7 @@ pub fn router(api: Arc<Api>) -> Router {
         .route("/metrics", get(status::metrics))
         .method_not_allowed_fallback(wrong_method)
         .fallback(no_such_path)
+        .layer(axum::middleware::from_fn_with_state(Arc::clone(&api), rate::limit))
         .layer(axum::middleware::from_fn_with_state(Arc::clone(&api), count))
         .with_state(api)
 }

@@ -18,7 +18,9 @@ use super::{heartbeats, leaks, list, status, storms, stream, verdict};
         title = "ackbeat",
         description = "Is the peer gone, or only behind? Verdicts about the connections of one pod, for whoever asks before \
                        it kills. A value that is not known is `null`, never 0; ages are in milliseconds of monotonic time. \
-                       Errors are `application/problem+json` (RFC 9457).",
+                       Errors are `application/problem+json` (RFC 9457). Every path but `/healthz` and `/readyz` may answer \
+                       429: all clients together get 20,000 verdicts a second, and one answer of another kind for 100 of \
+                       them (for 10 where heartbeats are reported).",
         license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0"),
     ),
     servers((url = "http://127.0.0.1:9465", description = "The sidecar's default")),

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::probe::RawSocketProber;
+use crate::sandbox::Sandbox;
 use crate::source::Ports;
 pub use crate::source::ebpf::MissingKind;
 use crate::source::ebpf::{self, Outcome};
@@ -30,6 +31,8 @@ pub enum Purpose {
     SockDiag,
     /// Own window probes (`probe.window`).
     WindowProbes,
+    /// Giving up what is not needed (`security.sandbox`).
+    Sandbox,
 }
 
 /// Why something is not there.
@@ -56,6 +59,7 @@ impl Findings {
         let mut findings: Vec<Finding> = ebpf::probe().into_iter().map(of_probe).collect();
         findings.push(sock_diag_finding());
         findings.push(window_probes_finding());
+        findings.push(sandbox_finding());
         Self(findings)
     }
 
@@ -146,6 +150,19 @@ fn window_probes_finding() -> Finding {
             kind: MissingKind::Privilege,
             reason: error.cause.to_string(),
             fix: error.fix.to_owned(),
+        }),
+    }
+}
+
+fn sandbox_finding() -> Finding {
+    Finding {
+        name: "seccomp filter (security.sandbox)".to_owned(),
+        purpose: Purpose::Sandbox,
+        is_required: false,
+        missing: Sandbox::probe().err().map(|reason| Missing {
+            kind: MissingKind::Feature,
+            reason,
+            fix: "none is needed: capabilities are given up without it too".to_owned(),
         }),
     }
 }

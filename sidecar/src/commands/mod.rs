@@ -157,10 +157,19 @@ fn written(result: io::Result<()>) -> Result<(), CommandError> {
     }
 }
 
-/// A tokio runtime. Two threads: the driver has one for itself, gRPC connections live on the other.
+/// A tokio runtime.
 fn runtime() -> Result<tokio::runtime::Runtime, CommandError> {
+    runtime_whose_threads_begin_with(|| {})
+}
+
+/// A tokio runtime. Two threads: the driver has one for itself, gRPC connections live on the other. Each calls
+/// `on_thread_start` first.
+fn runtime_whose_threads_begin_with(
+    on_thread_start: impl Fn() + Send + Sync + 'static,
+) -> Result<tokio::runtime::Runtime, CommandError> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
+        .on_thread_start(on_thread_start)
         .enable_all()
         .build()
         .map_err(|cause| CommandError::System { step: "starting the runtime", cause })

@@ -8,11 +8,12 @@ use std::time::Duration;
 use ackbeat_liveness::leak::{ReapMode, ReapWanted};
 use ackbeat_liveness::{Engine, Input};
 use ackbeat_storms::Settings as StormSettings;
+use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
-use super::{CommandError, runtime};
+use super::{CommandError, runtime_whose_threads_begin_with};
 use crate::api::listen::Listeners;
 use crate::api::server::Serving;
 use crate::api::{About, Api, REPORTS_MAX, events, router};
@@ -30,6 +31,7 @@ use crate::metrics::{self, Feed, Metrics, MetricsPipeline};
 use crate::probe::RawSocketProber;
 use crate::recording::{FORMAT, Header, Recorder};
 use crate::reload::{self, RULES_MAX, ReloadState, Rules, Watch};
+use crate::sandbox::{self, Sandbox};
 use crate::source::ebpf::error::missing_capabilities;
 use crate::source::ebpf::{EbpfOptions, EbpfSource};
 use crate::source::sock_diag::{self, SockDiagSource};
@@ -53,22 +55,35 @@ pub fn execute(arguments: &RunArguments) -> Result<(), CommandError> {
     let layer = sources.layer()?;
     let settings = Settings::resolve(layer.clone())?;
     let reloads = Arc::new(ReloadState::new(settings.policy_name));
-    let runtime = runtime()?;
-    let result = runtime.block_on(run(settings, Watch::new(sources, layer, Arc::clone(&reloads)), reloads));
+    // Before the first thread: all others inherit it.
+    let sandbox = if settings.security.sandbox { Sandbox::enter() } else { Sandbox::off() };
+    let runtime = runtime_whose_threads_begin_with(sandbox.on_thread_start())?;
+    let watch = Watch::new(sources, layer, Arc::clone(&reloads));
+    let result = runtime.block_on(run(settings, watch, reloads, &sandbox));
     // Whatever hangs in an exporter is left to the exit of the process.
     runtime.shutdown_background();
     result
 }
 
-async fn run(settings: Settings, watch: Watch, reloads: Arc<ReloadState>) -> Result<(), CommandError> {
-    let logs = Logs::start(settings.log, |name| {
-        std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
+async fn run(
+    settings: Settings,
+    watch: Watch,
+    reloads: Arc<ReloadState>,
+    sandbox: &Sandbox,
+) -> Result<(), CommandError> {
+    let logs = sandbox.start_with(&[], || {
+        Logs::start(settings.log, |name| {
+            std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
+        })
     });
     let (plan, metrics_plan) = (Plan::of_process(), MetricsPlan::of_process());
     // The SDK's own words about its variables are said while it is built: they need a subscriber by then.
     let early = logs.subscriber(None);
-    let pipelines =
-        tracing::subscriber::with_default(early, || Pipelines::start(&plan, &metrics_plan, &logs))?;
+    let runtime = Handle::current();
+    let pipelines = sandbox.start_with(&[], || {
+        let _entered = runtime.enter();
+        tracing::subscriber::with_default(early, || Pipelines::start(&plan, &metrics_plan, &logs))
+    })?;
     let own_spans_to = settings.export.own_spans.then(|| pipelines.spans.tracer());
     // Fails only if a subscriber is set already, in a process that embeds this.
     let _ = tracing::subscriber::set_global_default(logs.subscriber(own_spans_to));
@@ -83,13 +98,21 @@ async fn run(settings: Settings, watch: Watch, reloads: Arc<ReloadState>) -> Res
     let page_at = settings.metrics.page_at(metrics_plan.prometheus);
     serve_metrics(page_at, &pipelines.metrics, listeners.standings()).await;
     pipelines.metrics.metrics().reloads_are(Arc::clone(&reloads));
-    let result = start_source(&settings, &pipelines, listeners, (watch, reloads)).await;
+    let context = Context { settings: &settings, pipelines: &pipelines, sandbox };
+    let result = start_source(&context, listeners, (watch, reloads)).await;
     flush(pipelines, settings.shutdown.flush).await;
     let lost_lines = logs.lost_lines().dropped_lines();
     if lost_lines > 0 {
         warn!(lost_lines, "log lines were lost: standard error was not read");
     }
     result
+}
+
+/// What the whole run has in common.
+struct Context<'a> {
+    settings: &'a Settings,
+    pipelines: &'a Pipelines,
+    sandbox: &'a Sandbox,
 }
 
 /// What leaves the sidecar.
@@ -141,11 +164,11 @@ async fn serve_metrics(address: Option<SocketAddr>, metrics: &MetricsPipeline, s
 
 /// Chooses the source by trying, and drives it.
 async fn start_source(
-    settings: &Settings,
-    pipelines: &Pipelines,
+    context: &Context<'_>,
     listeners: Listeners,
     (watch, reloads): (Watch, Arc<ReloadState>),
 ) -> Result<(), CommandError> {
+    let settings = context.settings;
     // Handlers first: a signal that comes during the start must end it in order too, and a SIGHUP must not end it.
     let stop = stop_signals()?;
     let (rules, next_rules) = mpsc::channel(RULES_MAX);
@@ -159,7 +182,7 @@ async fn start_source(
             Some(source) => {
                 let missing =
                     source.missing_signals().iter().map(|missing| missing.signal.to_owned()).collect();
-                return drive(settings, pipelines, source, missing, surroundings).await;
+                return drive(context, source, missing, surroundings).await;
             }
             None => info!("mode {} goes on with sock-diag", settings.mode.as_str()),
         }
@@ -176,7 +199,7 @@ async fn start_source(
         .map_err(|error| CommandError::Missing(format!("{error}\n{}", Findings::gather().explain())))?
         .without(listening);
     let missing = sock_diag::MISSING_SIGNALS.iter().map(|(signal, _)| (*signal).to_owned()).collect();
-    drive(settings, pipelines, source, missing, surroundings).await
+    drive(context, source, missing, surroundings).await
 }
 
 /// What a sidecar has around it, whatever its source is.
@@ -230,14 +253,15 @@ fn start_ebpf(settings: &Settings, listening: Arc<Standings>) -> Result<Option<E
 }
 
 async fn drive<S: Source>(
-    settings: &Settings,
-    pipelines: &Pipelines,
-    source: S,
+    context: &Context<'_>,
+    mut source: S,
     missing_signals: Vec<String>,
     surroundings: Surroundings,
 ) -> Result<(), CommandError> {
     let Surroundings { listeners, stop, next_rules, reloads } = surroundings;
-    let recorder = begin_recording(settings, source.mode())?;
+    let Context { settings, pipelines, sandbox } = *context;
+    let mode = source.mode();
+    let recorder = sandbox.start_with(&sandbox::OF_RECORDING, || begin_recording(settings, mode))?;
     let (publisher, events) = events::channel();
     let Pipelines { spans, metrics } = pipelines;
     metrics.metrics().source_is(source.mode(), recorder.is_some());
@@ -255,7 +279,7 @@ async fn drive<S: Source>(
     let (report, reports) = mpsc::channel(REPORTS_MAX);
     let control = Arc::new(ReapControl::new(settings.leaks.reap));
     if let Some(reaper) =
-        take_censuses(settings, pipelines, source.mode(), listeners.standings(), report.clone(), &control)
+        take_censuses(context, source.mode(), listeners.standings(), report.clone(), &control)
     {
         telemetry = telemetry.with_reaper(reaper, Arc::clone(&control));
     }
@@ -268,6 +292,8 @@ async fn drive<S: Source>(
         api = api.with_metrics(Arc::new(page));
     }
     let serving = serve(listeners, api, &metrics.metrics());
+    // Everything that needs more is open by now.
+    sandbox.settle(source.mode() == Mode::Ebpf, || source.can_sample());
     let mut driver =
         Driver::new(source, connections, MonotonicClock, telemetry, recorder, settings.shutdown.drain);
     if let Some(prober) = prober {
@@ -295,13 +321,13 @@ async fn drive<S: Source>(
 
 /// Begins to take censuses of all sockets, where they are on and this kernel lets it. Gives who destroys sockets.
 fn take_censuses(
-    settings: &Settings,
-    pipelines: &Pipelines,
+    context: &Context<'_>,
     mode: Mode,
     listening: Arc<Standings>,
     report: mpsc::Sender<Vec<Input>>,
     control: &Arc<ReapControl>,
 ) -> Option<SyncSender<ReapWanted>> {
+    let Context { settings, pipelines, sandbox } = *context;
     let leaks = &settings.leaks;
     if leaks.census_interval_ms == 0 {
         return None;
@@ -316,7 +342,8 @@ fn take_censuses(
     metrics.reaps_are(Arc::clone(control));
     let reaper = Reaper::new(Arc::clone(control), pipelines.spans.tracer(), mode).denied_as_told(is_denied);
     let interval = Duration::from_millis(leaks.census_interval_ms);
-    match CensusTaker::start(interval, listening, report, metrics, reaper) {
+    let keep = sandbox::of_census(leaks.reap == ReapMode::On);
+    match sandbox.start_with(&keep, || CensusTaker::start(interval, listening, report, metrics, reaper)) {
         Ok(wanted) => Some(wanted),
         Err(error) => {
             warn!("{error}");

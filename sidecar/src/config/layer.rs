@@ -40,6 +40,8 @@ pub struct Layer {
     pub log: Option<LogLayer>,
     /// `export`
     pub export: Option<ExportLayer>,
+    /// `security`
+    pub security: Option<SecurityLayer>,
     /// `shutdown`
     pub shutdown: Option<ShutdownLayer>,
 }
@@ -147,6 +149,14 @@ section! {
     ExportLayer {
         /// `export.own_spans`
         own_spans: bool,
+    }
+}
+
+section! {
+    /// `security`
+    SecurityLayer {
+        /// `security.sandbox`
+        sandbox: bool,
     }
 }
 
@@ -296,6 +306,7 @@ impl Layer {
             recording: section_overridden(self.recording, stronger.recording, RecordingLayer::overridden_by),
             log: section_overridden(self.log, stronger.log, LogLayer::overridden_by),
             export: section_overridden(self.export, stronger.export, ExportLayer::overridden_by),
+            security: section_overridden(self.security, stronger.security, SecurityLayer::overridden_by),
             shutdown: section_overridden(self.shutdown, stronger.shutdown, ShutdownLayer::overridden_by),
         }
     }

@@ -25,7 +25,7 @@ pub use file::parse as parse_yaml;
 pub use heartbeat::{AskedByChoice, CustomLayer, HeartbeatLayer, MatchChoice, ProfileChoice};
 pub use layer::{
     ApiLayer, CloseLayer, ExportLayer, Layer, LeaksLayer, LogLayer, MetricsLayer, OutOfRange, ProbeLayer,
-    RecordingLayer, ShutdownLayer, ThresholdsLayer,
+    RecordingLayer, SecurityLayer, ShutdownLayer, ThresholdsLayer,
 };
 pub use leaks::ReapChoice;
 pub use sources::{LayerChange, Sources, takes_effect_at_once};
@@ -167,6 +167,8 @@ pub struct Settings {
     pub log: LogSettings,
     /// Export of spans; the rest comes from the standard `OTEL_*` variables.
     pub export: ExportSettings,
+    /// What it gives up.
+    pub security: SecuritySettings,
     /// How it stops.
     pub shutdown: ShutdownSettings,
 }
@@ -218,6 +220,13 @@ pub struct LogSettings {
 pub struct ExportSettings {
     /// ackbeat's own work is traced too (start, discovery, drain).
     pub own_spans: bool,
+}
+
+/// What it gives up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SecuritySettings {
+    /// Capabilities, and system calls that it never makes.
+    pub sandbox: bool,
 }
 
 /// How it stops.
@@ -343,6 +352,7 @@ impl Settings {
         let probe = layer.probe.unwrap_or_default();
         let log = layer.log.unwrap_or_default();
         let export = layer.export.unwrap_or_default();
+        let security = layer.security.unwrap_or_default();
         let shutdown = layer.shutdown.unwrap_or_default();
         for (key, value) in [
             ("probe.interval_ms", probe.interval_ms),
@@ -380,6 +390,7 @@ impl Settings {
             },
             log: LogSettings { level: log.level, format: log.format.unwrap_or(LogFormat::Text) },
             export: ExportSettings { own_spans: export.own_spans.unwrap_or(false) },
+            security: SecuritySettings { sandbox: security.sandbox.unwrap_or(true) },
             shutdown: ShutdownSettings {
                 drain: Duration::from_millis(shutdown.drain_ms.unwrap_or(3_000)),
                 flush: Duration::from_millis(shutdown.flush_ms.unwrap_or(5_000)),

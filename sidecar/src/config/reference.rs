@@ -496,6 +496,20 @@ pub const SETTINGS: &[Setting] = &[
         meaning: "ackbeat's own work (start, discovery, drain) is traced too.",
     },
     Setting {
+        key: "security.sandbox",
+        flag: None,
+        kind: ValueKind::Bool,
+        default: "true",
+        meaning: "The sidecar gives up what it does not need: capabilities (when everything is attached, the thread that \
+                  samples keeps `CAP_NET_ADMIN` and, on kernels that ask for it, `CAP_BPF`; the census' thread \
+                  `CAP_SYS_PTRACE` and `CAP_DAC_READ_SEARCH` if it has them, and `CAP_NET_ADMIN` if `leaks.reap` is `on`; \
+                  the recording's `CAP_DAC_OVERRIDE` if it has it; no other thread any), new privileges \
+                  (`no_new_privs`), and, by a seccomp filter, system calls that it never makes: starting programs, \
+                  signals to and memory of other processes, namespaces, mounts, other users, kernel modules, clocks, other \
+                  kinds of sockets, and loading kernel programs once its own run. A file that only `root` may read by \
+                  overriding its mode must be readable without.",
+    },
+    Setting {
         key: "shutdown.drain_ms",
         flag: None,
         kind: ValueKind::Milliseconds,

@@ -218,6 +218,7 @@ fn keys_of_the_structs() -> BTreeSet<String> {
         recording: Some(RecordingLayer::default()),
         log: Some(LogLayer::default()),
         export: Some(ExportLayer::default()),
+        security: Some(SecurityLayer::default()),
         shutdown: Some(ShutdownLayer::default()),
     };
     let mut keys = BTreeSet::new();

@@ -108,6 +108,11 @@ pub trait Source: Send {
     /// [`SourceError`] if the pass failed.
     fn sample(&mut self, inputs: &mut Vec<Input>) -> Result<(), SourceError>;
 
+    /// Whether what is done again and again works with the capabilities that this thread has now. Nothing is taken by it.
+    fn can_sample(&mut self) -> bool {
+        true
+    }
+
     /// Totals since the start.
     fn counters(&self) -> SourceCounters;
 }

@@ -1,5 +1,6 @@
 //! What clients can hold is bounded.
 
+use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
 use ackbeat::api::server::CONNECTIONS_MAX;
@@ -97,5 +98,73 @@ async fn a_verdict_does_not_wait_for_a_busy_driver() {
         assert!(start.elapsed() < DEADLINE, "the turn does not end");
     }
     assert!(answers >= 5, "{answers} answers came during the turn");
+    scene.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn too_many_requests_in_a_second_are_told_and_counted() {
+    let scene = Scene::start_with(Differs { rate: Some(NonZeroU32::new(1).unwrap()), ..Differs::default() });
+    scene.ready().await;
+    // The first takes what a quiet second leaves.
+    let (status, _) = scene.get("/v1/status").await;
+    assert_eq!(status, 200);
+    let refused = scene.client.get(scene.url("/v1/verdict?peer=10.0.0.1:1")).send().await.unwrap();
+    assert_eq!(refused.status().as_u16(), 429);
+    assert_eq!(refused.headers()["retry-after"], "1");
+    assert_eq!(refused.headers()["content-type"], "application/problem+json");
+    assert_eq!(scene.get("/v1/connections").await.0, 429);
+    // Whoever restarts the container gets its answer all the same.
+    for _ in 0..100 {
+        assert_eq!(scene.get("/healthz").await.0, 200);
+    }
+    let counts: Vec<_> =
+        scene.counters.requests().into_iter().filter(|(_, status, _)| *status == 429).collect();
+    assert_eq!(counts, [("/v1/connections", 429, 1), ("/v1/verdict", 429, 1)]);
+    // And when some time has passed, the others again: one second is room for one verdict.
+    scene.get_until("/v1/verdict?peer=10.0.0.1:1", "room", |status, _| status == 404).await;
+    scene.stop().await;
+}
+
+/// A client that holds a connection and says next to nothing is sent away, whatever it has begun.
+#[tokio::test(flavor = "multi_thread")]
+async fn slow_clients_are_sent_away() {
+    let scene = Scene::start();
+    scene.ready().await;
+    let begun = [
+        "",
+        "GET /healthz HT",
+        "GET /healthz HTTP/1.1\r\nhost: x\r\nx-slow: 1",
+        "POST /v1/heartbeats HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n{",
+    ];
+    let clients: Vec<_> = begun
+        .into_iter()
+        .map(|begun| {
+            let address = scene.address;
+            tokio::spawn(async move {
+                let mut stream = TcpStream::connect(address).await.unwrap();
+                stream.write_all(begun.as_bytes()).await.unwrap();
+                let (mut reading, mut writing) = stream.split();
+                let mut answer = Vec::new();
+                let trickle = async {
+                    // A byte a second never makes a whole of it. A reset while it writes is an end too.
+                    while !begun.is_empty() && writing.write_all(b"1").await.is_ok() {
+                        tokio::time::sleep(Duration::from_secs(1)).await;
+                    }
+                    std::future::pending::<()>().await;
+                };
+                tokio::select! {
+                    _ = reading.read_to_end(&mut answer) => {}
+                    () = trickle => {}
+                    () = tokio::time::sleep(DEADLINE) => panic!("{begun:?} is not sent away"),
+                }
+                String::from_utf8_lossy(&answer).into_owned()
+            })
+        })
+        .collect();
+    let mut answers = Vec::new();
+    for client in clients {
+        answers.push(client.await.unwrap());
+    }
+    assert!(answers[3].starts_with("HTTP/1.1 408 "), "{answers:?}");
     scene.stop().await;
 }

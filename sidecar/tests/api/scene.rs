@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -133,6 +134,8 @@ pub(crate) struct Differs {
     pub(crate) ready: bool,
     /// There are no metrics.
     pub(crate) without_metrics: bool,
+    /// So many verdicts are answered in a second.
+    pub(crate) rate: Option<NonZeroU32>,
 }
 
 /// The sidecar without its kernel side.
@@ -180,6 +183,9 @@ impl Scene {
         let mut api = Api::new(about, Arc::clone(&connections), pipeline.counts(), events, report);
         if !differs.without_metrics {
             api = api.with_metrics(Arc::new(Page));
+        }
+        if let Some(rate) = differs.rate {
+            api = api.with_rate(rate);
         }
         let counters = api.counters();
         let serving = Serving::start(listeners, &router(Arc::new(api)), &counters);

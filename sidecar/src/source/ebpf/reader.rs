@@ -396,6 +396,11 @@ impl Source for EbpfSource {
         Ok(())
     }
 
+    fn can_sample(&mut self) -> bool {
+        self.counters.get(&Counter::RecordsSent.number(), 0).is_ok()
+            && loader::pass(&mut self.ebpf, SAMPLE_TRACKED, &mut self.written).is_ok()
+    }
+
     fn counters(&self) -> SourceCounters {
         SourceCounters {
             records_sent: self.counter(Counter::RecordsSent),
