@@ -4,10 +4,12 @@
 //! less and less often, for as long as the sidecar runs. Nothing waits for it.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
 use std::time::Duration;
+
+use ackbeat_liveness::Endpoints;
 
 /// From one try to the next at first, and at most.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -104,6 +106,15 @@ impl Standings {
         port != 0 && self.ports.iter().any(|of_listener| of_listener.load(Ordering::Relaxed) == port)
     }
 
+    /// Whether a connection is one to ackbeat itself, seen from either end. Its other end is in this network namespace, where a host
+    /// asks before it kills.
+    #[must_use]
+    pub fn is_own(&self, endpoints: &Endpoints) -> bool {
+        let is_here =
+            endpoints.peer_address.is_loopback() || endpoints.peer_address == endpoints.local_address;
+        self.is_own_port(endpoints.local_port) || (is_here && self.is_own_port(endpoints.peer_port))
+    }
+
     /// How it stands.
     #[must_use]
     pub fn of(&self, listener: Listener) -> Standing {
@@ -123,7 +134,7 @@ impl Standings {
 
 /// Tries to have a busy address until it can be had: after a second at first, then less and less often, at least twice a
 /// minute. It needs a tokio runtime with time around the call.
-pub async fn try_again<T>(listener: Listener, address: SocketAddr, bind: impl Fn() -> io::Result<T>) -> T {
+pub async fn try_again<T>(listener: Listener, address: impl Display, bind: impl Fn() -> io::Result<T>) -> T {
     let mut pauses = pauses();
     loop {
         tokio::time::sleep(pauses.next().unwrap_or(LAST_PAUSE)).await;
@@ -160,6 +171,27 @@ mod tests {
         standings.listens_at(Listener::Api, 9465);
         assert!(standings.is_own_port(9465) && !standings.is_own_port(9464) && !standings.is_own_port(0));
         assert_eq!(standings.of(Listener::Api), Standing::Listening);
+    }
+
+    #[test]
+    fn both_ends_of_a_connection_to_ackbeat_are_its_own() {
+        let standings = Standings::default();
+        standings.listens_at(Listener::Api, 9465);
+        let between = |local: &str, peer: &str| {
+            let (local, peer): (std::net::SocketAddr, std::net::SocketAddr) =
+                (local.parse().unwrap(), peer.parse().unwrap());
+            Endpoints {
+                local_address: local.ip(),
+                local_port: local.port(),
+                peer_address: peer.ip(),
+                peer_port: peer.port(),
+            }
+        };
+        assert!(standings.is_own(&between("127.0.0.1:9465", "127.0.0.1:50000")));
+        assert!(standings.is_own(&between("127.0.0.1:50000", "127.0.0.1:9465")));
+        assert!(standings.is_own(&between("10.0.0.7:50000", "10.0.0.7:9465")));
+        assert!(!standings.is_own(&between("10.0.0.7:50000", "10.0.0.8:9465")));
+        assert!(!standings.is_own(&between("127.0.0.1:50000", "127.0.0.1:8080")));
     }
 
     #[test]

@@ -62,6 +62,10 @@ class UnixConnection(http.client.HTTPConnection):
         self.sock.connect(self.path)
 
 
+# The sidecar closes a connection that carried nothing for 30 s.
+KEPT_S = 15
+
+
 class Sidecar:
     """The sidecar's API, asked on a few threads, each with a connection that it keeps."""
 
@@ -77,6 +81,7 @@ class Sidecar:
         # Connections that are kept for the next question; as many as there are threads at most.
         self.kept: list[http.client.HTTPConnection] = []
         self.is_closed = False
+        self.idle: asyncio.TimerHandle | None = None
         self.threads = ThreadPoolExecutor(max_in_flight, thread_name_prefix="ackbeat")
 
     async def verdict(self, peer: str, local: str) -> dict[str, Any]:
@@ -93,12 +98,20 @@ class Sidecar:
 
     async def exchange(self, method: str, path: str, body: str | None = None) -> Any:
         loop = asyncio.get_running_loop()
+        if self.idle is not None:
+            self.idle.cancel()
+        self.idle = loop.call_later(KEPT_S, self.close_kept)
         try:
             # The time is for the whole exchange; a thread's own limit is for each read, and frees it a little later.
             async with asyncio.timeout(self.timeout):
                 return await loop.run_in_executor(self.threads, self.request, method, path, body)
         except TimeoutError:
             raise NoAnswer(f"no answer within {self.timeout} s") from None
+
+    def close_kept(self) -> None:
+        """Closes connections that nobody needs now: the sidecar gives them up too, and that would be seen by nobody."""
+        while self.kept:
+            self.kept.pop().close()
 
     def request(self, method: str, path: str, body: str | None) -> Any:
         try:
@@ -137,8 +150,9 @@ class Sidecar:
         """Takes no more questions."""
         self.is_closed = True
         self.threads.shutdown(wait=False, cancel_futures=True)
-        while self.kept:
-            self.kept.pop().close()
+        if self.idle is not None:
+            self.idle.cancel()
+        self.close_kept()
 
 
 def endpoint(address: tuple[Any, ...]) -> str:

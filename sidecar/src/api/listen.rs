@@ -40,6 +40,8 @@ pub struct Listeners {
     pub(super) tcp: Option<TcpListener>,
     /// An address that somebody else has.
     pub(super) busy: Option<SocketAddr>,
+    /// A Unix socket that somebody else listens on.
+    pub(super) busy_socket: Option<PathBuf>,
     pub(super) standings: Arc<Standings>,
     pub(super) unix: Option<UnixSocket>,
 }
@@ -87,13 +89,15 @@ impl Listeners {
             .socket
             .as_deref()
             .and_then(|path| told(Listener::ApiSocket, bind_unix(path), &standings));
-        Self { tcp, busy, standings, unix }
+        let busy_socket =
+            settings.socket.clone().filter(|_| standings.of(Listener::ApiSocket) == Standing::Busy);
+        Self { tcp, busy, busy_socket, standings, unix }
     }
 
-    /// The address that somebody else has: [`Serving`](super::server::Serving) tries it again.
+    /// Whether somebody else has one of them: [`Serving`](super::server::Serving) tries it again.
     #[must_use]
-    pub const fn busy(&self) -> Option<SocketAddr> {
-        self.busy
+    pub const fn is_busy(&self) -> bool {
+        self.busy.is_some() || self.busy_socket.is_some()
     }
 
     /// How they stand, now and later.
@@ -128,13 +132,11 @@ impl Listeners {
 fn told<T>(listener: Listener, result: Result<T, ListenError>, standings: &Standings) -> Option<T> {
     let standing = match &result {
         Ok(_) => Standing::Listening,
-        // A Unix socket that somebody listens on is another sidecar's: its file is not taken away.
-        Err(error) if listener == Listener::Api => Standing::after(&error.cause),
-        Err(_) => Standing::Failed,
+        Err(error) => Standing::after(&error.cause),
     };
     standings.set(listener, standing);
     let again = if standing == Standing::Busy { "; it is tried again, at least twice a minute" } else { "" };
-    result.inspect_err(|error| tracing::warn!("the API is not there: {error}{again}")).ok()
+    result.inspect_err(|error| tracing::warn!("the API does not listen there: {error}{again}")).ok()
 }
 
 pub(super) fn bind_tcp(address: SocketAddr) -> Result<TcpListener, ListenError> {
@@ -155,7 +157,7 @@ pub(super) fn bind_tcp(address: SocketAddr) -> Result<TcpListener, ListenError> 
     TcpListener::from_std(listener).map_err(failed("setting up"))
 }
 
-fn bind_unix(path: &Path) -> Result<UnixSocket, ListenError> {
+pub(super) fn bind_unix(path: &Path) -> Result<UnixSocket, ListenError> {
     let failed = |step| {
         move |cause| ListenError {
             setting: "api.socket",
@@ -172,9 +174,10 @@ fn bind_unix(path: &Path) -> Result<UnixSocket, ListenError> {
                 "it is there and no socket",
             )));
         }
-        // A socket that somebody listens on is not stale.
+        // A socket that somebody listens on is not stale: its file is not taken away.
         if std::os::unix::net::UnixStream::connect(path).is_ok() {
-            return Err(failed("listening on")(io::ErrorKind::AddrInUse.into()));
+            let error = failed("listening on")(io::ErrorKind::AddrInUse.into());
+            return Err(ListenError { fix: "let one sidecar have it, or choose another file", ..error });
         }
     }
     // Under another name until it has its mode, then put in the place of a stale one in one step.

@@ -14,8 +14,8 @@ use tokio::sync::Semaphore;
 use tokio_io_timeout::TimeoutStream;
 
 use super::counters::ApiCounters;
-use super::listen::{Listeners, bind_tcp};
-use crate::listening::{Listener as Place, try_again};
+use super::listen::{Listeners, bind_tcp, bind_unix};
+use crate::listening::{Listener as Place, Standing, try_again};
 
 /// Connections at once, over TCP and the Unix socket together.
 pub const CONNECTIONS_MAX: usize = 1_024;
@@ -60,6 +60,18 @@ impl Serving {
                 let listener = try_again(Place::Api, address, bind).await;
                 standings.listens_at(Place::Api, address.port());
                 tracing::info!(%address, "the API listens by now");
+                accept(listener, router, places, counters).await;
+            });
+        }
+        if let Some(path) = listeners.busy_socket {
+            let (router, places, counters) = (router.clone(), Arc::clone(&places), Arc::clone(counters));
+            let standings = Arc::clone(&listeners.standings);
+            tasks.spawn(async move {
+                let bind = || bind_unix(&path).map_err(|error| error.cause);
+                // The file goes when this task does.
+                let (listener, _file) = try_again(Place::ApiSocket, path.display(), bind).await.into_parts();
+                standings.set(Place::ApiSocket, Standing::Listening);
+                tracing::info!(socket = %path.display(), "the API listens by now");
                 accept(listener, router, places, counters).await;
             });
         }

@@ -142,7 +142,7 @@ impl CensusTaker {
         let mut of_pids = Vec::new();
         let sockets: Vec<_> = rows
             .iter()
-            .filter(|row| is_told(row) && !self.listening.is_own_port(row.endpoints.local_port))
+            .filter(|row| is_told(row) && !self.listening.is_own(&row.endpoints))
             .filter_map(|row| {
                 let pid = self.owners.of(row.inode);
                 if pid == Some(own) {

@@ -354,7 +354,7 @@ fn take_censuses(
 
 /// Serves the API beside the driver, on the runtime's own threads; `None` where nothing is listened on.
 fn serve(listeners: Listeners, api: Api, metrics: &Metrics) -> Option<Serving> {
-    if listeners.is_empty() && listeners.busy().is_none() {
+    if listeners.is_empty() && !listeners.is_busy() {
         return None;
     }
     let counters = api.counters();

@@ -1,6 +1,6 @@
 //! Writes a recording, on a thread of its own: a slow disk costs lines, and never the driver.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
@@ -88,6 +88,14 @@ impl Recorder {
             move |cause| RecordError { path, step, cause }
         };
         if path.is_file() {
+            // A sidecar that writes there now would go on writing into the file that is put aside.
+            File::open(path).and_then(|file| lock(&file)).map_err(failed("having the file alone"))?;
+            if kept_as(path).exists() {
+                tracing::warn!(
+                    path = %kept_as(path).display(),
+                    "the recording before the last one is replaced: move recordings away that are to stay"
+                );
+            }
             // A sidecar that starts again must not wipe out what led to its end.
             keep(path).map_err(failed("keeping the recording that was there"))?;
         }
@@ -260,18 +268,37 @@ impl Recorder {
 
 /// Keeps a file as `FILE.1`, in the place of the one that was kept before.
 fn keep(path: &Path) -> io::Result<()> {
+    std::fs::rename(path, kept_as(path))
+}
+
+fn kept_as(path: &Path) -> PathBuf {
     let mut kept = path.as_os_str().to_owned();
     kept.push(".1");
-    std::fs::rename(path, kept)
+    PathBuf::from(kept)
+}
+
+/// For as long as the file is open (flock(2)). A file system that knows no locks keeps nobody away.
+fn lock(file: &File) -> io::Result<()> {
+    match file.try_lock() {
+        Err(TryLockError::WouldBlock) => Err(io::Error::new(
+            io::ErrorKind::ResourceBusy,
+            "another ackbeat records into it; choose another file",
+        )),
+        Ok(()) | Err(TryLockError::Error(_)) => Ok(()),
+    }
 }
 
 fn create(path: &Path, is_new: bool) -> io::Result<File> {
-    OpenOptions::new()
+    let file = OpenOptions::new()
         .write(true)
         .create_new(is_new)
         // It holds addresses and paths of requests.
         .mode(0o600)
-        .open(path)
+        .open(path)?;
+    if is_new {
+        lock(&file)?;
+    }
+    Ok(file)
 }
 
 struct Writing {

@@ -401,3 +401,16 @@ fn a_later_segment_makes_sense_by_itself() {
     assert_eq!(record.assessed.heartbeat.interval_ms, Some(2_000));
     assert_eq!(record.assessed.heartbeat.missed, Some(0));
 }
+
+#[test]
+fn a_file_that_somebody_records_into_is_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("run.jsonl");
+    let first = Recorder::begin(&path, 1 << 20, &header()).unwrap();
+    let refused = Recorder::begin(&path, 1 << 20, &header()).err().unwrap().to_string();
+    assert!(refused.contains("another ackbeat records into it"), "{refused}");
+    assert!(!directory.path().join("run.jsonl.1").exists());
+    first.finish();
+    Recorder::begin(&path, 1 << 20, &header()).unwrap().finish();
+    assert!(directory.path().join("run.jsonl.1").exists());
+}

@@ -135,3 +135,19 @@ fn a_signal_reads_it_whether_it_changed_or_not() {
     assert!(without.look(true).is_none());
     assert_eq!(totals(&state), [0, 0, 0]);
 }
+
+#[test]
+fn a_pipe_without_a_writer_is_not_waited_for() {
+    let mount = Mount::new("policy: default\n");
+    let file = mount.path("plain.yaml");
+    fs::write(&file, "policy: default\n").unwrap();
+    let (mut watch, state) = watching(Some(&file), &[]);
+    fs::remove_file(&file).unwrap();
+    nix::unistd::mkfifo(&file, nix::sys::stat::Mode::S_IRUSR).unwrap();
+    assert!(watch.look(false).is_none() && watch.look(true).is_none());
+    assert_eq!(totals(&state), [0, 0, 0]);
+    fs::remove_file(&file).unwrap();
+    fs::write(&file, "policy: fast\n").unwrap();
+    assert!(watch.look(false).is_some());
+    assert_eq!(totals(&state), [1, 0, 0]);
+}

@@ -17,6 +17,8 @@ use crate::driver::clock::{Clock as _, MonotonicClock};
 
 /// How often the file is looked at.
 const INTERVAL: Duration = Duration::from_secs(2);
+/// A look that takes longer is told.
+const LOOK_MAX: Duration = Duration::from_secs(10);
 /// Rules that wait for the driver at most.
 pub const RULES_MAX: usize = 4;
 
@@ -40,7 +42,14 @@ impl Watch {
     /// Looks at the file. Gives settings if something that takes effect at once is another now. Unless `is_wanted`, a file
     /// that is as it was is not taken apart. It reads a file: not for a thread that drives tasks.
     pub fn look(&mut self, is_wanted: bool) -> Option<Settings> {
-        self.sources.config_file()?;
+        let path = self.sources.config_file()?;
+        // A pipe was read at the start, and waits for its writer now.
+        if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+            if is_wanted {
+                warn!(target: "ackbeat::config", path = %path.display(), "the configuration is no regular file: it is not read anew");
+            }
+            return None;
+        }
         let now = self.sources.text().map_err(|error| error.to_string());
         let is_first = self.seen.is_none();
         let is_same = self.seen.as_ref() == Some(&now);
@@ -114,11 +123,21 @@ async fn run(mut watch: Watch, mut hangup: Signal, rules: mpsc::Sender<Rules>) {
     let mut is_wanted = false;
     loop {
         // A file on a network may hang: that costs a thread of its own, and nobody else.
-        let looked = tokio::task::spawn_blocking(move || {
+        let mut looking = tokio::task::spawn_blocking(move || {
             let settings = watch.look(is_wanted);
             (watch, settings)
         });
-        let Ok((back, settings)) = looked.await else {
+        let looked = match tokio::time::timeout(LOOK_MAX, &mut looking).await {
+            Ok(looked) => looked,
+            Err(_) => {
+                warn!(
+                    target: "ackbeat::config",
+                    "the configuration's file does not answer: what is in force stays until it does"
+                );
+                looking.await
+            }
+        };
+        let Ok((back, settings)) = looked else {
             warn!(target: "ackbeat::config", "the configuration is not looked at any more: reading it panicked");
             return;
         };

@@ -22,9 +22,9 @@ async fn an_address_that_is_taken_is_no_reason_to_stop() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let settings = ApiSettings { listen: Some(taken.local_addr().unwrap()), socket: None };
     let listeners = Listeners::bind(&settings);
-    assert!(listeners.is_empty() && listeners.busy() == settings.listen);
+    assert!(listeners.is_empty() && listeners.is_busy());
     let off = Listeners::bind(&ApiSettings { listen: None, socket: None });
-    assert!(off.is_empty() && off.busy().is_none());
+    assert!(off.is_empty() && !off.is_busy());
     assert_eq!(off.standings().of(Listener::Api), Standing::Off);
 }
 
@@ -53,6 +53,30 @@ async fn an_address_that_becomes_free_is_listened_on() {
         answer
     });
     assert!(answer.await.unwrap().ends_with("it is there"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_socket_that_becomes_free_is_listened_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("api.sock");
+    let before = Listeners::bind(&over(&socket));
+    let listeners = Listeners::bind(&over(&socket));
+    let standings = listeners.standings();
+    assert_eq!(standings.of(Listener::ApiSocket), Standing::Busy);
+    let serving = Serving::start(listeners, &axum::Router::new(), &Arc::default());
+    drop(before);
+    let until = Instant::now() + DEADLINE;
+    while standings.of(Listener::ApiSocket) != Standing::Listening {
+        assert!(Instant::now() < until, "{:?}", standings.words());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    tokio::net::UnixStream::connect(&socket).await.unwrap();
+    drop(serving);
+    let until = Instant::now() + DEADLINE;
+    while socket.exists() {
+        assert!(Instant::now() < until, "the file is left");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }
 
 #[tokio::test]
