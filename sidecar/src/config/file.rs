@@ -61,6 +61,9 @@ fn explain(text: &str, error: &serde_saphyr::Error, place: &str) -> String {
     // YAML that is no YAML is best told by who reads it.
     serde_saphyr::from_str::<Value>(text).ok().and_then(|tree| fault(&tree)).unwrap_or_else(|| {
         let message = error.without_snippet().to_string();
+        if message.starts_with("multiple YAML documents") {
+            return "it has several documents (`---`); settings are one".to_owned();
+        }
         let repeated = place.replacen(", ", " at ", 1);
         message.trim_end_matches(&repeated).to_owned()
     })
@@ -71,7 +74,16 @@ fn fault(tree: &Value) -> Option<String> {
     let Value::Object(settings) = tree else {
         return Some("it is not a mapping of settings (`key: value`)".to_owned());
     };
-    settings.iter().find_map(|(key, value)| fault_below(key, value))
+    settings.iter().find_map(|(key, value)| dotted(key).or_else(|| fault_below(key, value)))
+}
+
+/// A setting by its whole name, as messages and CONFIGURATION.md write it.
+fn dotted(key: &str) -> Option<String> {
+    let (section, name) = key.split_once('.')?;
+    let is_setting = SETTINGS.iter().any(|setting| setting.key == key);
+    is_setting.then(|| {
+        format!("key {key:?}: in a file `{section}:` is a section; write `{name}:` indented below it")
+    })
 }
 
 /// The same for a key, which is a setting or a section of them.

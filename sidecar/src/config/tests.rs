@@ -324,6 +324,8 @@ fn heartbeat_settings_that_are_wrong_are_named() {
         ("heartbeat: {profiles: []}\n", "heartbeat.profiles"),
         ("heartbeat: {profiles: [rfc6455]}\n", "heartbeat.profiles"),
         ("heartbeat: {custom: {quest: x}}\n", "unknown key \"heartbeat.custom.quest\""),
+        ("thresholds.fresh_ms: 3\n", "`thresholds:` is a section; write `fresh_ms:` indented below it"),
+        ("mode: ebpf\n---\nmode: ebpf\n", "several documents"),
         ("heartbeat: {custom: x}\n", "key \"heartbeat.custom\": \"x\" is not a mapping of settings"),
         ("heartbeat: {profiles: auto, custom: {question: ''}}\n", "a text of 1 to 125 bytes"),
         ("heartbeat: {profiles: [custom]}\n", "heartbeat.custom.question"),

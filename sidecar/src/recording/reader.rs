@@ -176,7 +176,10 @@ impl Reader {
             if let Ok(Line::Rules(rules)) = &line {
                 ThresholdsLayer::check(&rules.thresholds).map_err(|error| self.bad(error.to_string()))?;
             }
-            return line.map(Some).map_err(|error| self.bad(error.to_string()));
+            return line.map(Some).map_err(|error| {
+                // Of a line there is no line within.
+                self.bad(error.to_string().replace(" at line 1 column ", " at column "))
+            });
         }
     }
 
