@@ -6,10 +6,13 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
 use std::time::Duration;
 
 use ackbeat_liveness::Endpoints;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 
 /// From one try to the next at first, and at most.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -145,6 +148,31 @@ pub async fn try_again<T>(listener: Listener, address: impl Display, bind: impl 
                 tracing::debug!(target: "ackbeat::listen", setting = listener.setting(), %address, %error, "still busy");
             }
         }
+    }
+}
+
+/// After a failure to accept (no file descriptor is left, say).
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+
+/// Hands each connection to `serve` on a task of its own, `connections_max` at a time: the next ones wait in the kernel's queue. It
+/// never ends by itself, and needs a tokio runtime around the call.
+pub async fn serve_each<F>(listener: TcpListener, connections_max: usize, serve: impl Fn(TcpStream) -> F)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let room = Arc::new(Semaphore::new(connections_max));
+    loop {
+        // Never closed.
+        let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        let served = serve(stream);
+        tokio::spawn(async move {
+            served.await;
+            drop(place);
+        });
     }
 }
 

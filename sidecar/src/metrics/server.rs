@@ -2,7 +2,6 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -13,10 +12,10 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
 
 use super::page::{Form, Page};
 use crate::api::MetricsPage;
+use crate::listening::serve_each;
 
 /// Path of the page, here and there.
 pub const PATH: &str = "/metrics";
@@ -27,8 +26,6 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// No connection lasts longer: a reader that takes the answer byte by byte must not keep others out. Prometheus connects
 /// anew.
 const CONNECTION_LIFETIME: Duration = Duration::from_secs(300);
-/// After a failure to accept (no file descriptor is left, say).
-const PAUSE: Duration = Duration::from_millis(200);
 
 /// The page cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -84,23 +81,15 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 /// Serves the page on what is listened on. It never ends by itself.
 pub async fn serve(listener: TcpListener, page: Page) {
     let routes = routes(page);
-    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    loop {
-        // Never closed.
-        let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
-        let Ok((stream, _)) = listener.accept().await else {
-            tokio::time::sleep(PAUSE).await;
-            continue;
-        };
-        let service = TowerToHyperService::new(routes.clone());
-        tokio::spawn(async move {
-            let connection = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(REQUEST_TIMEOUT)
-                .serve_connection(TokioIo::new(stream), service);
+    serve_each(listener, CONNECTIONS_MAX, |stream| {
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(REQUEST_TIMEOUT)
+            .serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes.clone()));
+        async move {
             // Whatever ends it, the next scrape connects anew.
             let _ = tokio::time::timeout(CONNECTION_LIFETIME, connection).await;
-            drop(permit);
-        });
-    }
+        }
+    })
+    .await;
 }

@@ -18,12 +18,12 @@ use rustls::ServerConfig;
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
 use super::admission::Admissions;
 use super::certificates::{Certificates, TlsError};
 use super::{Counters, WebhookError};
+use crate::listening::serve_each;
 
 /// Connections at once at most, of each listener. The next ones wait in the kernel's queue.
 const CONNECTIONS_MAX: usize = 256;
@@ -34,8 +34,6 @@ const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(5);
 const IDLE_MAX: Duration = Duration::from_secs(120);
 /// Largest review, in bytes: the API server takes objects of up to 3 MiB, and sends the old one along.
 const REVIEW_MAX_BYTES: usize = 8 << 20;
-/// After a failure to accept (no file descriptor is left, say).
-const PAUSE: Duration = Duration::from_millis(200);
 
 /// Listens.
 pub(super) async fn bind(address: SocketAddr) -> Result<TcpListener, WebhookError> {
@@ -132,20 +130,8 @@ fn acceptor(certificates: Arc<Certificates>) -> Result<TlsAcceptor, TlsError> {
 }
 
 async fn serve(listener: TcpListener, acceptor: Option<TlsAcceptor>, routes: Router) {
-    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    loop {
-        // Never closed.
-        let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
-        let Ok((stream, _)) = listener.accept().await else {
-            tokio::time::sleep(PAUSE).await;
-            continue;
-        };
-        let (acceptor, routes) = (acceptor.clone(), routes.clone());
-        tokio::spawn(async move {
-            connection(stream, acceptor, routes).await;
-            drop(permit);
-        });
-    }
+    let connected = |stream| connection(stream, acceptor.clone(), routes.clone());
+    serve_each(listener, CONNECTIONS_MAX, connected).await;
 }
 
 async fn connection(stream: TcpStream, acceptor: Option<TlsAcceptor>, routes: Router) {
