@@ -140,7 +140,9 @@ fn sock_diag_keeps_only_what_reaping_needs() -> Result<()> {
     let sidecar = Sidecar::start(&network.host, &options)?;
     check_threads(sidecar.pid(), 0, CAP_SYS_PTRACE | CAP_DAC_READ_SEARCH)?;
     sidecar.stop()?;
-    let sidecar = Sidecar::start(&network.host, &options.variable("ACKBEAT_LEAKS_REAP", "on"))?;
+    let reaps =
+        options.variable("ACKBEAT_LEAKS_REAP", "on").variable("ACKBEAT_LEAKS_REAP_QUOTA", "local:9=5");
+    let sidecar = Sidecar::start(&network.host, &reaps)?;
     check_threads(sidecar.pid(), 0, CAP_SYS_PTRACE | CAP_DAC_READ_SEARCH | CAP_NET_ADMIN)?;
     sidecar.stop().map(drop)
 }
