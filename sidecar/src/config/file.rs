@@ -35,10 +35,7 @@ pub(super) fn text(path: &Path) -> Result<String, ConfigError> {
 /// # Errors
 /// [`ConfigError::File`] names the key or the place.
 pub fn parse(text: &str, path: &Path) -> Result<Layer, ConfigError> {
-    // A file of comments alone is a document without a mapping.
-    let empty =
-        text.lines().map(str::trim).all(|line| line.is_empty() || line.starts_with('#') || line == "---");
-    if empty {
+    if says_nothing(text) {
         return Ok(Layer::default());
     }
     serde_saphyr::from_str(text).map_err(|error| {
@@ -48,6 +45,11 @@ pub fn parse(text: &str, path: &Path) -> Result<Layer, ConfigError> {
             .unwrap_or_default();
         ConfigError::File { path: path.to_path_buf(), message: explain(text, &error, &place), place }
     })
+}
+
+/// Whether a file has comments alone: as YAML that is a document without a mapping.
+pub(crate) fn says_nothing(text: &str) -> bool {
+    text.lines().map(str::trim).all(|line| line.is_empty() || line.starts_with('#') || line == "---")
 }
 
 /// What is wrong, in the words of the table of settings.

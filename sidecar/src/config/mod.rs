@@ -22,6 +22,7 @@ use ackbeat_liveness::{Deployment, FINAL_CODES_DEFAULT, PeerIsProxy, Policy, Win
 
 pub use environment::Environment;
 pub use file::parse as parse_yaml;
+pub(crate) use file::says_nothing;
 pub use heartbeat::{AskedByChoice, CustomLayer, HeartbeatLayer, MatchChoice, ProfileChoice};
 pub use layer::{
     ApiLayer, CloseLayer, ExportLayer, Layer, LeaksLayer, LogLayer, MetricsLayer, OutOfRange, ProbeLayer,

@@ -57,16 +57,20 @@ pub fn transform_all(
     Ok(all)
 }
 
+/// What the sidecar is in its pod, in words.
+pub(crate) const fn container_kind(is_native: bool) -> &'static str {
+    if is_native { "native sidecar" } else { "ordinary container" }
+}
+
 fn lines(file: &str, object: &Object) -> Vec<String> {
     let place = format!("{file}:{}: {} {}", object.line, object.kind, object.name);
     let place = place.trim_end();
-    let kind = |is_native: bool| if is_native { "native sidecar" } else { "ordinary container" };
     let result = match &object.report.outcome {
         Outcome::Injected { mode, is_native, .. } => {
-            format!("injected ({}, mode {})", kind(*is_native), mode.as_str())
+            format!("injected ({}, mode {})", container_kind(*is_native), mode.as_str())
         }
         Outcome::Updated { mode, is_native, .. } => {
-            format!("brought up to date ({}, mode {})", kind(*is_native), mode.as_str())
+            format!("brought up to date ({}, mode {})", container_kind(*is_native), mode.as_str())
         }
         Outcome::Unchanged => "injected already, unchanged".to_owned(),
         Outcome::Removed { .. } => "the sidecar is taken out".to_owned(),

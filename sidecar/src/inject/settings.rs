@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use ackbeat_injection::{BadSetting, Settings};
 
 use crate::config::reference::SETTINGS;
+use crate::config::says_nothing;
 
 /// A file of settings that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -63,7 +64,7 @@ pub fn read(path: Option<&Path>, image: Option<&str>) -> Result<Settings, Settin
 }
 
 fn parse(text: &str, path: &Path) -> Result<Settings, SettingsError> {
-    if text.lines().map(str::trim).all(|line| line.is_empty() || line.starts_with('#') || line == "---") {
+    if says_nothing(text) {
         return Ok(Settings::default());
     }
     serde_saphyr::from_str(text)

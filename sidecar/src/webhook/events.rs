@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 use tracing::warn;
 
 use super::Counters;
+use crate::inject::container_kind;
 
 /// Events that wait to be published. What finds no room is dropped and counted: no pod waits for an Event.
 const WAITING_MAX: usize = 256;
@@ -34,7 +35,7 @@ impl Notice {
     pub(super) fn of(pod: &Value, namespace: &str, outcome: &Outcome, warnings: &[&str]) -> Option<Self> {
         let (is_warning, reason, mut note) = match outcome {
             Outcome::Injected { mode, is_native, .. } => {
-                let kind = if *is_native { "native sidecar" } else { "ordinary container" };
+                let kind = container_kind(*is_native);
                 (false, "Injected", format!("sidecar ackbeat ({kind}, mode {})", mode.as_str()))
             }
             Outcome::Skipped(skip) => (true, "InjectionSkipped", format!("no sidecar ackbeat: {skip}")),

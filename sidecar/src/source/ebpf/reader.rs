@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use ackbeat_abi::{Counter, Record, TCP_LISTEN, decode_snapshots};
+use ackbeat_abi::{Counter, Record, Snapshot, TCP_LISTEN, decode_snapshots};
 use ackbeat_liveness::{Input, TcpState, Timestamp};
 use aya::{
     Ebpf,
@@ -217,6 +217,11 @@ impl EbpfSource {
         input
     }
 
+    /// A connection that is there, whenever it opened.
+    fn found(&self, found: &Snapshot, taken: ackbeat_liveness::Snapshot) -> [Input; 2] {
+        convert::opened(found, taken, true).map(|input| self.with_sight(input))
+    }
+
     /// Hands on one record.
     fn hand_on(&mut self, record: &Record, inputs: &mut Vec<Input>) {
         let is_own_port =
@@ -364,8 +369,7 @@ impl Source for EbpfSource {
             if found.adopted != 0 && !self.listening.is_own_port(found.flow.local_port) {
                 match convert::snapshot(self.clock, &found) {
                     Ok(taken) => {
-                        let found = convert::opened(&found, taken, true);
-                        inputs.extend(found.map(|input| self.with_sight(input)));
+                        inputs.extend(self.found(&found, taken));
                     }
                     Err(rejection) => tracing::warn!(%rejection, "a connection that exists cannot be read"),
                 }
@@ -384,8 +388,7 @@ impl Source for EbpfSource {
             self.clock.observe(found.jiffies, Timestamp::from_ns(found.time_ns));
             match convert::snapshot(self.clock, &found) {
                 Ok(taken) if must_find && taken.state == TcpState::Established => {
-                    let found = convert::opened(&found, taken, true);
-                    inputs.extend(found.map(|input| self.with_sight(input)));
+                    inputs.extend(self.found(&found, taken));
                 }
                 Ok(taken) => inputs.push(Input::Sample(taken)),
                 Err(rejection) => tracing::warn!(%rejection, "a sample cannot be read"),
