@@ -4,7 +4,7 @@
 //! the last ACK-bearing segment (`tcp_sock.rcv_tstamp`, set by `tcp_ack()` in net/ipv4/tcp_input.c) is taken, and
 //! never a moment after the sample.
 
-use crate::loss::Loss;
+use crate::loss::{Doubt, Loss};
 use crate::{Policy, Rung, Seq, Snapshot, Timestamp};
 
 /// The kernel keeps `rcv_tstamp` and `lrcvtime` in jiffies: two readings of one moment may differ by one of them
@@ -337,6 +337,11 @@ impl Evidence {
     /// Whether the path was losing segments by chance at `at`.
     pub(crate) fn is_lossy(&self, at: Timestamp) -> bool {
         self.loss.is_lossy(at)
+    }
+
+    /// How much a silence from `at` on may owe to chance.
+    pub(crate) fn doubt(&self, at: Timestamp) -> Doubt {
+        self.loss.doubt(at)
     }
 
     /// When anything last came from the peer.

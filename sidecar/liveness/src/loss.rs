@@ -21,6 +21,12 @@ const READINGS: u32 = 10;
 const SEGMENTS_PER_RETRANSMISSION: u64 = 10;
 /// Ethernet's, with timestamps (RFC 7323). The segment size is not sampled; where it is larger, more are called lost than are.
 const SEGMENT_BYTES: u64 = 1_448;
+/// Where little is sent, each exchange of a segment or two shows what the path does: so many that needed a retransmission, and
+/// one in so many at least, make it doubtful. (Behind a lossy path whose Pings are all that is sent, timeouts are rare: the
+/// probe for a lost tail, RFC 8985 section 7, repairs most.)
+const THIN_BYTES: u64 = 2 * SEGMENT_BYTES;
+const THIN_REPAIRED: u32 = 3;
+const THIN_PER_REPAIRED: u32 = 10;
 /// A queue that overflows loses segments too, but it was full before: the round trip takes many times as long as without
 /// it. Only what is lost within so many times the shortest one is lost by chance.
 const ROUND_TRIPS_MAX: u32 = 2;
@@ -45,6 +51,20 @@ struct Half {
     retransmissions: u32,
     /// Readings that saw a retransmission since the one before.
     readings: u32,
+    /// Exchanges of a segment or two, and those of them that needed a retransmission.
+    thin: u32,
+    thin_repaired: u32,
+}
+
+/// How much more it takes than on a clean path to say that nobody is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Doubt {
+    /// Nothing was lost lately, as far as was seen.
+    None,
+    /// Something was.
+    Some,
+    /// Segments are lost by chance.
+    Strong,
 }
 
 impl Loss {
@@ -74,6 +94,10 @@ impl Loss {
         half.acknowledged_bytes = half.acknowledged_bytes.saturating_add(acknowledged_bytes);
         half.retransmissions = half.retransmissions.saturating_add(retransmissions);
         half.readings = half.readings.saturating_add(u32::from(retransmissions > 0));
+        if acknowledged_bytes <= THIN_BYTES {
+            half.thin = half.thin.saturating_add(1);
+            half.thin_repaired = half.thin_repaired.saturating_add(u32::from(retransmissions > 0));
+        }
     }
 
     /// Whether what was lost before this reading may be laid to a queue. An unknown round trip is no long one.
@@ -91,12 +115,39 @@ impl Loss {
             self.halves = [running, None];
         }
         let [_, running] = &mut self.halves;
-        running.get_or_insert(Half { began_at: at, acknowledged_bytes: 0, retransmissions: 0, readings: 0 })
+        running.get_or_insert(Half {
+            began_at: at,
+            acknowledged_bytes: 0,
+            retransmissions: 0,
+            readings: 0,
+            thin: 0,
+            thin_repaired: 0,
+        })
     }
 
     /// Whether the path was losing segments by chance at `at`.
     pub(crate) fn is_lossy(&self, at: Timestamp) -> bool {
         self.has_lost_round_trips(at) || self.has_retransmitted_on_and_on(at)
+    }
+
+    /// How much a silence from `at` on may owe to chance. Weaker than [`Self::is_lossy`]: one repair is a doubt, and where a
+    /// peer only answers late, its path is no lossy one.
+    pub(crate) fn doubt(&self, at: Timestamp) -> Doubt {
+        let recent = self.halves.iter().flatten().filter(|half| at.ms_since(half.began_at) <= MEMORY_MS);
+        let (thin, repaired, readings) = recent.fold((0_u32, 0_u32, 0_u32), |sum, half| {
+            (
+                sum.0.saturating_add(half.thin),
+                sum.1.saturating_add(half.thin_repaired),
+                sum.2.saturating_add(half.readings),
+            )
+        });
+        let is_thin_lossy = repaired >= THIN_REPAIRED && repaired.saturating_mul(THIN_PER_REPAIRED) >= thin;
+        if is_thin_lossy || self.is_lossy(at) {
+            return Doubt::Strong;
+        }
+        let has_healed =
+            self.healed_spells.iter().flatten().any(|(healed, _)| at.ms_since(*healed) <= MEMORY_MS);
+        if has_healed || readings > 0 { Doubt::Some } else { Doubt::None }
     }
 
     fn has_lost_round_trips(&self, at: Timestamp) -> bool {
@@ -197,6 +248,41 @@ mod tests {
         {
             let (loss, now) = after_timeouts(srtt_us);
             assert_eq!(loss.is_lossy(now), is_lossy, "{srtt_us:?}");
+        }
+    }
+
+    /// Pings of ten bytes, one in `every` needs a retransmission.
+    fn after_pings(pings: u64, every: u64) -> (Loss, Timestamp) {
+        let mut loss = Loss::default();
+        let mut earlier =
+            Snapshot { srtt_us: Some(12_000), total_retransmits: Some(0), ..reading(Timestamp::from_ns(0)) };
+        for index in 1..=pings {
+            let later = Snapshot {
+                total_retransmits: earlier
+                    .total_retransmits
+                    .map(|total| total + u32::from(index % every == 0)),
+                at: Timestamp::from_ns(index * 2_000_000_000),
+                ..earlier.clone()
+            };
+            loss.on_progress(&earlier, &later, 10);
+            earlier = later;
+        }
+        (loss, earlier.at)
+    }
+
+    #[test]
+    fn single_repairs_raise_a_doubt_that_passes() {
+        for (pings, every, doubt) in [
+            (30, 31, Doubt::None),
+            (30, 30, Doubt::Some),
+            (30, 15, Doubt::Some),
+            (30, 10, Doubt::Strong),
+            (30, 4, Doubt::Strong),
+        ] {
+            let (loss, now) = after_pings(pings, every);
+            assert_eq!(loss.doubt(now), doubt, "one in {every}");
+            assert!(!loss.is_lossy(now), "a few repairs move no kill");
+            assert_eq!(loss.doubt(now.plus_ms(2 * MEMORY_MS)), Doubt::None);
         }
     }
 

@@ -13,7 +13,8 @@ pub struct Policy {
     /// A Pong is in time for this long after its Ping was acknowledged; where the peer asks, its next heartbeat for this long
     /// after two intervals without anything from it.
     pub pong_budget_ms: u64,
-    /// `unreachable` needs this many unanswered retransmission timeouts of the oldest outstanding segment …
+    /// `unreachable` needs this many unanswered retransmission timeouts of the oldest outstanding segment (one or
+    /// two more where something was lost in the minute before, until the time for a kill has passed) …
     pub unreachable_retransmits: u8,
     /// … and nothing from the peer for at least this long while data was outstanding.
     pub unreachable_floor_ms: u64,

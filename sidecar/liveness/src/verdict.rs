@@ -8,6 +8,7 @@
 
 use crate::evidence::{Evidence, is_outstanding, window_limits};
 use crate::heartbeat::Ping;
+use crate::loss::Doubt;
 use crate::peer_heartbeat::Expected;
 use crate::probing::Probing;
 use crate::{Policy, Rung, Snapshot, Timestamp, Verdict};
@@ -16,6 +17,11 @@ use crate::{Policy, Rung, Snapshot, Timestamp, Verdict};
 /// round-trip time the third timeout of a segment was measured at 10 to 35 ms late.
 const TIMER_SLACK_MS: u64 = 40;
 const TIMER_SLACK_MAX_MS: u64 = 240;
+/// Where a path was losing segments by chance before, so many timeouts more must go unanswered: with 15 % lost each way,
+/// three round trips in a row fail once in fifty times, five once in six hundred.
+const LOSSY_RETRANSMITS: u8 = 2;
+/// Where something was lost in the last minute, and it is not known how often that happens.
+const DOUBTFUL_RETRANSMITS: u8 = 1;
 
 /// What was decided about one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,13 +89,15 @@ impl Facts<'_> {
     ///
     /// The kernel counts from its last transmission (`lsndtime`, which `tcp_event_data_sent()` renews with each
     /// retransmission), so the moment is known, and only a look at it finds the verdict without waiting for the next
-    /// turn of a grid that knows nothing of it.
+    /// turn of a grid that knows nothing of it. Where a lossy path asks for more of them, each from the one that decides on a
+    /// clean path on: an outage of all peers is told by that one.
     pub(crate) fn decides_at(&self) -> Option<Timestamp> {
         let snapshot = self.evidence.snapshot.as_ref()?;
-        let last_missing = self.policy.unreachable_retransmits.max(1) - 1;
-        if is_outstanding(snapshot) != Some(true)
-            || self.evidence.retransmits() != Some(u32::from(last_missing))
-        {
+        let silent_since = self.absent_since(self.evidence.heard_at(), self.evidence.queued_since?);
+        let first_missing = u32::from(self.policy.unreachable_retransmits.max(1) - 1);
+        let last_missing = u32::from(self.enough_retransmits(silent_since, snapshot) - 1);
+        let is_next = |count: u32| (first_missing..=last_missing).contains(&count);
+        if is_outstanding(snapshot) != Some(true) || !self.evidence.retransmits().is_some_and(is_next) {
             return None;
         }
         let due = snapshot.last_send_at?.plus_ms(u64::from(snapshot.rto_ms?));
@@ -140,6 +148,20 @@ impl Facts<'_> {
         if self.evidence.is_lossy(since) { clean_ms.max(self.policy.lossy_after_ms) } else { clean_ms }
     }
 
+    /// How many retransmission timeouts in a row must go unanswered in a silence since `since`, as of the last reading. As with
+    /// [`Self::bound_ms`], what the path was before counts. It never keeps a kill from being justified in its time.
+    fn enough_retransmits(&self, since: Timestamp, snapshot: &Snapshot) -> u8 {
+        let clean = self.policy.unreachable_retransmits.max(1);
+        if snapshot.at.ms_since(since) >= self.bound_ms(self.policy.unreachable_after_ms, since) {
+            return clean;
+        }
+        clean.saturating_add(match self.evidence.doubt(since) {
+            Doubt::None => 0,
+            Doubt::Some => DOUBTFUL_RETRANSMITS,
+            Doubt::Strong => LOSSY_RETRANSMITS,
+        })
+    }
+
     /// Since when something is absent: since it was seen, or since it could be expected (`from`), or since the window was
     /// opened.
     fn absent_since(&self, seen: Option<Timestamp>, from: Timestamp) -> Timestamp {
@@ -185,9 +207,9 @@ impl Facts<'_> {
         }
         // Without the date of the last segment its absence is not known.
         snapshot.last_ack_at?;
-        let enough = self.policy.unreachable_retransmits.max(1);
         let heard_at = self.evidence.heard_at();
         let silent_since = self.absent_since(heard_at, self.evidence.queued_since?);
+        let enough = self.enough_retransmits(silent_since, snapshot);
         let silence_ms = snapshot.at.ms_since(silent_since);
         let is_retransmitting = self.evidence.retransmits().is_some_and(|count| count >= u32::from(enough))
             && (matches!((heard_at, snapshot.retransmitting_since), (Some(heard), Some(since)) if heard < since)

@@ -17,7 +17,9 @@ pub(super) fn reason(threshold: &str) -> &'static str {
         "unreachable_retransmits" => {
             "RFC 9293 section 3.8.6.1 forbids reading one unanswered probe as death. The third timeout of the oldest segment \
              is over after 1.7 s on a LAN, 2.3 s at 80 ms and 3.6 s at 200 ms. With 1 or 2 a living peer behind 20 % loss was \
-             killed; with 4 `fast` found the dead 0.7 s later (p99 3 s)."
+             killed; with 4 `fast` found the dead 0.7 s later (p99 3 s). Where something was lost in the minute before, one \
+             or two more are needed, until a kill is justified by time: with 15 % lost each way three round trips fail in a row \
+             once in fifty times."
         }
         "unreachable_floor_ms" => {
             "Behind ICMP errors the kernel does not back off, and three timeouts pass in 0.6 s: less than an outage while a \

@@ -28,6 +28,9 @@ pub enum Fact {
         at: Timestamp,
         /// When it came.
         heard_at: Timestamp,
+        /// How many retransmission timeouts of the oldest segment in flight nothing has answered since; `None` where it is not
+        /// known.
+        timeouts: Option<u8>,
     },
     /// Records were lost.
     Lost {
@@ -62,11 +65,16 @@ impl Fact {
                 }
             }
             Input::Sample(snapshot) => match snapshot.last_ack_at.max(snapshot.last_inbound_at) {
-                Some(heard_at) => Self::Heard { connection: snapshot.connection, at, heard_at },
+                Some(heard_at) => Self::Heard {
+                    connection: snapshot.connection,
+                    at,
+                    heard_at,
+                    timeouts: snapshot.retransmits,
+                },
                 None => Self::Time { at },
             },
             Input::Frame(frame) if frame.direction == Direction::Ingress => {
-                Self::Heard { connection: frame.connection, at, heard_at: at }
+                Self::Heard { connection: frame.connection, at, heard_at: at, timeouts: None }
             }
             Input::RecordsLost { .. } => Self::Lost { at },
             Input::SamplingDone { .. } => Self::Passed { at },

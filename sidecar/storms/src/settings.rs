@@ -34,6 +34,9 @@ pub struct Settings {
     pub window_ms: u64,
     /// Nothing came from any peer for so many milliseconds: an outage.
     pub outage_silence_ms: u64,
+    /// So many retransmission timeouts in a row that a peer did not answer count as unreachable here, whatever its verdict: on
+    /// a path that loses by chance the verdict takes more of them, but chance does not silence all peers at once.
+    pub outage_timeouts: u8,
     /// Peers that must be unreachable at once for an outage.
     pub outage_peers: u32,
 }
@@ -58,6 +61,7 @@ impl Default for Settings {
             period_max_ms: 15_000,
             window_ms: 30_000,
             outage_silence_ms: 1_000,
+            outage_timeouts: 3,
             outage_peers: 3,
         }
     }

@@ -41,7 +41,16 @@ struct Peer {
     local_port: u16,
     opened_at: Timestamp,
     is_open: bool,
+    /// Its verdict.
     is_unreachable: bool,
+    /// The latest reading of its socket.
+    is_unanswering: bool,
+}
+
+impl Peer {
+    const fn is_silent(&self) -> bool {
+        self.is_unreachable || self.is_unanswering
+    }
 }
 
 /// Watches the arrivals of all listening ports. See the [crate's documentation](crate).
@@ -102,11 +111,15 @@ impl StormWatch {
                     }
                 }
             }
-            Fact::Heard { connection, at, heard_at } => {
+            Fact::Heard { connection, at, heard_at, timeouts } => {
                 self.pass(at);
                 if let Some(peer) = self.peers.get(&connection) {
                     let local_port = peer.local_port;
                     self.heard(local_port, heard_at);
+                }
+                if let Some(timeouts) = timeouts {
+                    let is_unanswering = timeouts >= self.settings.outage_timeouts;
+                    self.set_silence(connection, |peer| peer.is_unanswering = is_unanswering && peer.is_open);
                 }
             }
             Fact::Lost { at } => {
@@ -126,7 +139,8 @@ impl StormWatch {
         match output {
             Output::VerdictChanged(change) => {
                 self.pass(change.at);
-                self.set_unreachable(change.connection, change.to == Verdict::Unreachable);
+                let is_unreachable = change.to == Verdict::Unreachable;
+                self.set_silence(change.connection, |peer| peer.is_unreachable = is_unreachable);
             }
             Output::Closing { connection, at, .. } => {
                 self.pass(*at);
@@ -137,7 +151,7 @@ impl StormWatch {
                     // Where the close itself was not told, the record is.
                     self.closing(record.connection, record.closed_at);
                 }
-                self.set_unreachable(record.connection, false);
+                self.end_silence(record.connection);
                 if let Some(peer) = self.peers.remove(&record.connection)
                     && peer.is_open
                     && let Some(port) = self.ports.get_mut(&peer.local_port)
@@ -225,8 +239,10 @@ impl StormWatch {
         let settings = &self.settings;
         let port = self.ports.entry(local_port).or_insert_with(|| Port::new(local_port, at, settings));
         port.reach.opened();
-        self.peers
-            .insert(connection, Peer { local_port, opened_at: at, is_open: true, is_unreachable: false });
+        self.peers.insert(
+            connection,
+            Peer { local_port, opened_at: at, is_open: true, is_unreachable: false, is_unanswering: false },
+        );
         true
     }
 
@@ -249,18 +265,25 @@ impl StormWatch {
             }
         }
         // Whoever was given up is expected back on another connection: its silence on this one says nothing any more.
-        self.set_unreachable(connection, false);
+        self.end_silence(connection);
     }
 
-    fn set_unreachable(&mut self, connection: ConnectionId, is_unreachable: bool) {
-        let Some(peer) = self.peers.get_mut(&connection).filter(|peer| peer.is_unreachable != is_unreachable)
-        else {
-            return;
-        };
-        peer.is_unreachable = is_unreachable;
-        if let Some(port) = self.ports.get_mut(&peer.local_port) {
+    fn end_silence(&mut self, connection: ConnectionId) {
+        self.set_silence(connection, |peer| {
+            peer.is_unreachable = false;
+            peer.is_unanswering = false;
+        });
+    }
+
+    fn set_silence(&mut self, connection: ConnectionId, set: impl FnOnce(&mut Peer)) {
+        let Some(peer) = self.peers.get_mut(&connection) else { return };
+        let was_silent = peer.is_silent();
+        set(peer);
+        if peer.is_silent() != was_silent
+            && let Some(port) = self.ports.get_mut(&peer.local_port)
+        {
             let count = &mut port.reach.unreachable;
-            *count = if is_unreachable { count.saturating_add(1) } else { count.saturating_sub(1) };
+            *count = if was_silent { count.saturating_sub(1) } else { count.saturating_add(1) };
         }
     }
 

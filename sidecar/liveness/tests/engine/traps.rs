@@ -486,6 +486,27 @@ fn two_long_spells_make_a_path_lossy_and_one_does_not() {
     }
 }
 
+/// Where whole round trips fail by chance, three of them in a row say less than elsewhere.
+#[test]
+fn lossy_path_needs_more_timeouts_before_a_peer_is_called_unreachable() {
+    for (spells, after_4_s) in [(0, Verdict::Unreachable), (2, Verdict::Unknown)] {
+        let mut world = websocket(Peer::Healthy);
+        for _ in 0..spells {
+            world.socket(ID).peer = Peer::Gone;
+            world.ping(ID);
+            world.run_ms(3_000);
+            world.socket(ID).peer = Peer::Healthy;
+            world.run_ms(5_000);
+        }
+        world.socket(ID).peer = Peer::Gone;
+        world.ping(ID);
+        world.run_ms(4_000);
+        assert_eq!(world.assessed(ID).verdict, after_4_s, "{spells}");
+        world.run_ms(6_000);
+        assert_eq!(world.assessed(ID).verdict, Verdict::Unreachable, "{spells}");
+    }
+}
+
 /// What healed long ago says nothing about the path of today.
 #[test]
 fn path_is_lossy_for_a_minute_only() {

@@ -30,6 +30,25 @@ fn an_outage_begins_with_the_last_sign_of_life_and_ends_with_the_next() {
     assert_eq!(world.outages[0].peers, 6);
 }
 
+/// Behind a lossy path the verdict takes more timeouts than an outage of some seconds has room for.
+#[test]
+fn timeouts_of_most_peers_are_an_outage_whatever_their_verdicts_are() {
+    for (timeouts, is_outage) in [(2, false), (3, true)] {
+        let mut world = World::new();
+        let peers = ten(&mut world);
+        for peer in &peers[..6] {
+            world.time_out(12_000, *peer, 10_000, timeouts);
+        }
+        world.pass(12_300);
+        assert_eq!(world.port().outage.is_some(), is_outage, "{timeouts}");
+        // A peer that was given up is expected elsewhere.
+        world.close(12_400, peers[0]);
+        world.time_out(12_500, peers[0], 10_000, 4);
+        world.hear(14_000, peers[9], 13_800);
+        assert_eq!(world.outages.len(), usize::from(is_outage));
+    }
+}
+
 #[test]
 fn a_new_connection_ends_an_outage() {
     let mut world = World::new();

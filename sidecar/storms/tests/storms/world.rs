@@ -46,7 +46,13 @@ impl World {
 
     pub(crate) fn hear(&mut self, at_ms: u64, connection: ConnectionId, heard_ms: u64) {
         let (at, heard_at) = (Timestamp::from_ms(at_ms), Timestamp::from_ms(heard_ms));
-        self.fact(&Fact::Heard { connection, at, heard_at });
+        self.fact(&Fact::Heard { connection, at, heard_at, timeouts: None });
+    }
+
+    /// A reading finds so many retransmission timeouts that nothing has answered.
+    pub(crate) fn time_out(&mut self, at_ms: u64, connection: ConnectionId, heard_ms: u64, timeouts: u8) {
+        let (at, heard_at) = (Timestamp::from_ms(at_ms), Timestamp::from_ms(heard_ms));
+        self.fact(&Fact::Heard { connection, at, heard_at, timeouts: Some(timeouts) });
     }
 
     pub(crate) fn close(&mut self, at_ms: u64, connection: ConnectionId) {
