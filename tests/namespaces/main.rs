@@ -21,6 +21,7 @@ mod reported_heartbeats;
 mod restart;
 mod sandbox;
 mod scene;
+mod self_test;
 mod socket_statistics;
 mod storms;
 mod text_heartbeats;

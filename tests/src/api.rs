@@ -12,6 +12,9 @@ use crate::journal::wait_until;
 use crate::namespace::Namespace;
 use crate::sockets;
 
+/// A sidecar on a busy machine is ready within this time.
+const READY_DEADLINE: Duration = Duration::from_secs(60);
+
 /// The API of a sidecar.
 pub struct ApiClient<'a> {
     namespace: &'a Namespace,
@@ -41,7 +44,21 @@ impl<'a> ApiClient<'a> {
         self.ask(&format!("GET {path} HTTP/1.0\r\nhost: {}\r\n\r\n", self.address))
     }
 
-    /// The same for a POST of JSON.
+    /// Waits until the sidecar is ready, and gives what `/readyz` then says: a moment lies between its log line and that.
+    ///
+    /// # Errors
+    /// If it does not get ready in time, or nothing answers.
+    pub fn wait_until_ready(&self) -> Result<String> {
+        let mut said = String::new();
+        wait_until("readiness", READY_DEADLINE, || {
+            let (status, body) = self.get("/readyz")?;
+            said = body;
+            Ok(status == 200)
+        })?;
+        Ok(said)
+    }
+
+    /// The status and the body of the answer to a POST of JSON.
     ///
     /// # Errors
     /// As [`Self::get`].

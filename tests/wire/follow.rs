@@ -49,7 +49,7 @@ fn interfaces_are_followed() -> Result<()> {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(async {
                 let mut ebpf = Ebpf::load_file(object_path())?;
-                let mut interfaces = Interfaces::attach(&mut ebpf)?;
+                let mut interfaces = Interfaces::attach(&mut ebpf, &[])?;
                 wait_until(&mut interfaces, &mut ebpf, &["lo"]).await?;
                 assert_eq!(attached_to("lo")?, ["wire_ingress", "wire_egress"]);
 

@@ -228,6 +228,7 @@ fn start_ebpf(settings: &Settings, listening: Arc<Standings>) -> Result<Option<E
     let options = EbpfOptions {
         listening,
         heartbeats: settings.heartbeats.clone(),
+        unattached: unattached_for_tests(),
         ..EbpfOptions::new(settings.ports.clone())
     };
     match EbpfSource::load(&options) {
@@ -250,6 +251,15 @@ fn start_ebpf(settings: &Settings, listening: Arc<Standings>) -> Result<Option<E
             Err(CommandError::Missing(format!("{error}\n\n{}", findings.explain())))
         }
     }
+}
+
+/// Programs that a test wants to be blind. An optimised build has no such thing.
+fn unattached_for_tests() -> Vec<String> {
+    if !cfg!(debug_assertions) {
+        return Vec::new();
+    }
+    let names = std::env::var("ACKBEAT_TEST_UNATTACHED").unwrap_or_default();
+    names.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
 async fn drive<S: Source>(

@@ -24,8 +24,11 @@ use rtnetlink::packet_route::{
     link::{LinkAttribute, LinkFlags, LinkLayerType, LinkMessage},
 };
 
+/// The programs for interfaces with an Ethernet header, the loopback interface among them.
+pub(super) const WIRE_INGRESS: &str = "wire_ingress";
+pub(super) const WIRE_EGRESS: &str = "wire_egress";
 /// The programs for interfaces with an Ethernet header, and for those without: ingress, egress.
-const ETHERNET: [&str; 2] = ["wire_ingress", "wire_egress"];
+const ETHERNET: [&str; 2] = [WIRE_INGRESS, WIRE_EGRESS];
 const HEADERLESS: [&str; 2] = ["wire_ingress_ip", "wire_egress_ip"];
 /// The programs that this module loads.
 pub const PROGRAMS: [&str; 4] = [ETHERNET[0], ETHERNET[1], HEADERLESS[0], HEADERLESS[1]];
@@ -108,7 +111,8 @@ impl Interface {
 /// An interface with the wire parser on it. Dropping the links detaches it.
 struct Attached {
     name: String,
-    _links: [SchedClassifierLink; 2],
+    is_loopback: bool,
+    _links: Vec<SchedClassifierLink>,
 }
 
 /// The interfaces that the wire parser is attached to. Dropping it detaches it from all of them.
@@ -117,17 +121,19 @@ pub struct Interfaces {
     attached: BTreeMap<u32, Attached>,
     /// Interfaces that were reported as not usable, so that each is reported once.
     refused: BTreeMap<u32, String>,
+    /// Programs that are loaded and not attached, by name.
+    unattached: Vec<String>,
 }
 
 impl Interfaces {
     /// Loads the wire programs and attaches them to every interface of the calling thread's network namespace that is
     /// up. Needs a tokio runtime.
     ///
-    /// An interface that cannot be attached to is logged and left out.
+    /// An interface that cannot be attached to is logged and left out. Programs that `unattached` names are loaded alone.
     ///
     /// # Errors
     /// [`InterfacesError`] if a program does not load, the interfaces cannot be listed, or none could be attached to.
-    pub fn attach(ebpf: &mut Ebpf) -> Result<Self, InterfacesError> {
+    pub fn attach(ebpf: &mut Ebpf, unattached: &[String]) -> Result<Self, InterfacesError> {
         for program in PROGRAMS {
             classifier(ebpf, program)?
                 .load()
@@ -140,7 +146,8 @@ impl Interfaces {
         let failed = |cause| InterfacesError::Netlink { step: "subscribing to news of interfaces", cause };
         let mut news = TokioSocket::new(NETLINK_ROUTE).map_err(failed)?;
         news.socket_mut().bind(&SocketAddr::new(0, RTMGRP_LINK)).map_err(failed)?;
-        let mut interfaces = Self { news, attached: BTreeMap::new(), refused: BTreeMap::new() };
+        let (attached, refused) = (BTreeMap::new(), BTreeMap::new());
+        let mut interfaces = Self { news, attached, refused, unattached: unattached.to_vec() };
         let first_error = interfaces.attach_new(ebpf)?;
         match first_error {
             Some(error) if interfaces.attached.is_empty() => Err(error),
@@ -186,6 +193,12 @@ impl Interfaces {
         self.attached.values().map(|attached| attached.name.as_str())
     }
 
+    /// Whether it is attached to the loopback interface.
+    #[must_use]
+    pub fn has_loopback(&self) -> bool {
+        self.attached.values().any(|attached| attached.is_loopback)
+    }
+
     /// Attaches to what is up and not attached to yet. Gives the first failure, after logging all of them.
     fn attach_new(&mut self, ebpf: &mut Ebpf) -> Result<Option<InterfacesError>, InterfacesError> {
         let interfaces = list()?;
@@ -206,10 +219,14 @@ impl Interfaces {
                 self.refused.insert(interface.index, interface.name);
                 continue;
             };
-            match attach_pair(ebpf, &interface.name, programs) {
+            match attach_pair(ebpf, &interface.name, programs, &self.unattached) {
                 Ok(links) => {
                     tracing::debug!(interface = interface.name, "the wire parser is attached");
-                    self.attached.insert(interface.index, Attached { name: interface.name, _links: links });
+                    let is_loopback = interface.kind == LinkLayerType::Loopback;
+                    self.attached.insert(
+                        interface.index,
+                        Attached { name: interface.name, is_loopback, _links: links },
+                    );
                 }
                 Err(error) => {
                     tracing::warn!(
@@ -239,13 +256,19 @@ fn attach_pair(
     ebpf: &mut Ebpf,
     interface: &str,
     programs: [&'static str; 2],
-) -> Result<[SchedClassifierLink; 2], InterfacesError> {
-    let [ingress, egress] = [0, 1].map(|side| {
-        let program = programs[side];
-        attach_one(classifier(ebpf, program)?, interface, HOOKS[side])
-            .map_err(|cause| InterfacesError::Attach { interface: interface.to_owned(), program, cause })
-    });
-    Ok([ingress?, egress?])
+    unattached: &[String],
+) -> Result<Vec<SchedClassifierLink>, InterfacesError> {
+    let sides = programs.into_iter().zip(HOOKS);
+    sides
+        .filter(|(program, _)| !unattached.iter().any(|name| name == program))
+        .map(|(program, hook)| {
+            attach_one(classifier(ebpf, program)?, interface, hook).map_err(|cause| InterfacesError::Attach {
+                interface: interface.to_owned(),
+                program,
+                cause,
+            })
+        })
+        .collect()
 }
 
 fn attach_one(

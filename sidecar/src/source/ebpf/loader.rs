@@ -38,6 +38,8 @@ pub struct EbpfOptions {
     pub ring_bytes: u32,
     /// Connections that can be tracked at once. Memory is taken as they come.
     pub flows_max: u32,
+    /// Programs that are loaded and not attached, by name: so tests see what becomes of a hook that is blind.
+    pub unattached: Vec<String>,
 }
 
 impl EbpfOptions {
@@ -51,6 +53,7 @@ impl EbpfOptions {
             heartbeats: Selection::off(),
             ring_bytes: 4 << 20,
             flows_max: 65_536,
+            unattached: Vec::new(),
         }
     }
 }
@@ -132,6 +135,7 @@ pub(super) struct Prepared {
     pub(super) ebpf: Ebpf,
     /// The kernel's types, as the loader of programs wants them.
     btf: Btf,
+    unattached: Vec<String>,
 }
 
 /// Makes the maps and fills in what the programs must know of this kernel.
@@ -180,7 +184,7 @@ pub(super) fn prepare(
         .map_max_entries(names::RETRANSMITS, options.flows_max)
         .load(object)
         .map_err(|error: EbpfError| LoadError::maps(&error))?;
-    let mut prepared = Prepared { ebpf, btf };
+    let mut prepared = Prepared { ebpf, btf, unattached: options.unattached.clone() };
     prepared.check_abi()?;
     if let Ports::Listed(ports) = &options.ports {
         for port in ports {
@@ -227,7 +231,9 @@ impl Prepared {
             Hook::Tracepoint(tracepoint) => {
                 let program: &mut BtfTracePoint = program.try_into().map_err(failed(Step::Find))?;
                 program.load(tracepoint, &self.btf).map_err(failed(Step::Load))?;
-                program.attach().map_err(failed(Step::Attach))?;
+                if !self.unattached.iter().any(|name| name == spec.name) {
+                    program.attach().map_err(failed(Step::Attach))?;
+                }
             }
             Hook::Iterator(objects) => {
                 let program: &mut Iter = program.try_into().map_err(failed(Step::Find))?;

@@ -1,12 +1,15 @@
 //! What this kernel and these privileges allow, found by trying.
 
+use std::io;
+
 use super::{
     EbpfOptions,
     error::{LoadError, MissingKind, chain, lockdown_forbids, missing_capabilities},
     interfaces::Interfaces,
     kernel_types::KernelTypes,
-    loader::{Hook, PROGRAMS, Prepared, ProgramSpec, pass, prepare},
+    loader::{Hook, PROGRAMS, Prepared, ProgramSpec, SAMPLE_TRACKED, pass, prepare},
     object,
+    selftest::{self, SelfTest, Stage},
 };
 use crate::source::Ports;
 
@@ -56,6 +59,7 @@ const LOCKDOWN: &str = "kernel lockdown";
 const TYPES: &str = "kernel types (BTF)";
 const MAPS: &str = "maps and ring buffer";
 const WIRE: &str = "wire parser on the interfaces (TCX or clsact)";
+const SELF_TEST: &str = "self-test: a connection over the loopback interface is seen by every hook";
 
 /// Tries everything that the mode with kernel programs needs, and undoes it. Nothing is watched.
 #[must_use]
@@ -71,8 +75,8 @@ pub fn probe() -> Vec<Probe> {
         (Err(error), _) => return without(probes, OBJECT, error.kind()),
         (_, Err(error)) => return without(probes, TYPES, error.kind()),
     };
-    // Listed with no port: programs that are attached for a moment see nothing.
-    let options = EbpfOptions { ring_bytes: 4096, ..EbpfOptions::new(Ports::Listed(Vec::new())) };
+    // Listed with no port: programs that are attached for a moment see nothing but the self-test.
+    let options = EbpfOptions { ring_bytes: 1 << 16, ..EbpfOptions::new(Ports::Listed(Vec::new())) };
     match prepare(object, &types, &options) {
         Err(error) => {
             probes.push(Probe::new(MAPS, true, outcome(Err(&error))));
@@ -80,11 +84,21 @@ pub fn probe() -> Vec<Probe> {
         }
         Ok(mut prepared) => {
             probes.push(Probe::new(MAPS, true, Outcome::Works));
+            let stage = Stage::bind();
             for spec in PROGRAMS {
                 let tried = try_program(&mut prepared, spec);
                 probes.push(Probe::new(spec.name, spec.required, outcome(tried.as_ref().copied())));
             }
-            probes.push(Probe::new(WIRE, false, try_wire(&mut prepared)));
+            let (wire, seen) = try_wire(&mut prepared, stage);
+            probes.push(Probe::new(WIRE, false, wire));
+            // Without what it tests it would only say the same again.
+            let is_complete = probes.iter().all(|probe| probe.outcome == Outcome::Works);
+            let seen = if is_complete {
+                seen
+            } else {
+                Outcome::NotTried { after: "what is missing", kind: MissingKind::Feature }
+            };
+            probes.push(Probe::new(SELF_TEST, false, seen));
         }
     }
     probes
@@ -101,9 +115,11 @@ fn not_tried(probes: &mut Vec<Probe>, after: &'static str, kind: MissingKind) {
     probes
         .extend(PROGRAMS.map(|spec| Probe::new(spec.name, spec.required, Outcome::NotTried { after, kind })));
     probes.push(Probe::new(WIRE, false, Outcome::NotTried { after, kind }));
+    probes.push(Probe::new(SELF_TEST, false, Outcome::NotTried { after, kind }));
 }
 
-fn try_wire(prepared: &mut Prepared) -> Outcome {
+/// Attaches the wire parser, and runs the self-test while everything is attached.
+fn try_wire(prepared: &mut Prepared, stage: io::Result<Stage>) -> (Outcome, Outcome) {
     let missing = |reason: String| {
         let lacking = missing_capabilities();
         let fix = if lacking.is_empty() {
@@ -118,16 +134,56 @@ fn try_wire(prepared: &mut Prepared) -> Outcome {
     // The news of interfaces come over a socket that a runtime watches; one that is never run is enough here.
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_io().build() {
         Ok(runtime) => runtime,
-        Err(error) => return missing(chain(&error)),
+        Err(error) => {
+            let outcome = missing(chain(&error));
+            return (outcome.clone(), outcome);
+        }
     };
     let entered = runtime.enter();
-    let outcome = match Interfaces::attach(&mut prepared.ebpf) {
+    let interfaces = Interfaces::attach(&mut prepared.ebpf, &[]);
+    let has_wire = interfaces.as_ref().is_ok_and(Interfaces::has_loopback);
+    let seen = test(prepared, stage, has_wire);
+    let outcome = match interfaces {
         Ok(_detached_at_once) => Outcome::Works,
         Err(error) => missing(chain(&error)),
     };
     drop(entered);
     runtime.shutdown_background();
-    outcome
+    (outcome, seen)
+}
+
+fn test(prepared: &mut Prepared, stage: io::Result<Stage>, has_wire: bool) -> Outcome {
+    let missing = |reason: String, fix: &str| Outcome::Missing {
+        reason,
+        fix: fix.to_owned(),
+        kind: MissingKind::Feature,
+    };
+    let stage = match stage {
+        Ok(stage) => stage,
+        Err(error) => {
+            return missing(
+                format!("nothing can listen on the loopback interface: {error}"),
+                "let the loopback interface be up",
+            );
+        }
+    };
+    let ready = prepared.watch(stage.port(), true).and_then(|()| prepared.take_events());
+    let mut events = match ready {
+        Ok(events) => events,
+        Err(error) => return outcome(Err(&error)),
+    };
+    let (found, _reading) = selftest::run(stage, &mut events, has_wire, |written| {
+        pass(&mut prepared.ebpf, SAMPLE_TRACKED, written)
+    });
+    match found {
+        SelfTest::Ran { blind } if blind.is_empty() => Outcome::Works,
+        SelfTest::Ran { blind } => {
+            missing(format!("{} saw nothing of it", blind.join(", ")), "report the kernel version")
+        }
+        SelfTest::NotRun { reason } => {
+            missing(reason, "let the loopback interface pass traffic; until then nothing is proven")
+        }
+    }
 }
 
 fn try_program(prepared: &mut Prepared, spec: ProgramSpec) -> Result<(), LoadError> {

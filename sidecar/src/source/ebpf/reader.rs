@@ -16,7 +16,7 @@ use super::{
     convert::{self, Meaning},
     debug_log::DebugLog,
     error::{LoadError, MissingKind, MissingSignal, chain},
-    interfaces::Interfaces,
+    interfaces::{self, Interfaces},
     kernel_types::KernelTypes,
     loader::{self, EbpfOptions, PROGRAMS, SAMPLE_ALL, SAMPLE_TRACKED},
     neighbor::{self, Neighbors},
@@ -61,6 +61,8 @@ pub struct EbpfSource {
     written: Vec<u8>,
     missing: Vec<MissingSignal>,
     self_test: SelfTest,
+    /// Control frames that the self-test sent itself: nobody's.
+    self_test_frames: u64,
     debug_log: DebugLog,
 }
 
@@ -93,7 +95,7 @@ impl EbpfSource {
         }
         // Before the lifecycle program, which makes the entries that the wire parser works on: so it sees each connection
         // that opens from its first byte on.
-        let interfaces = match Interfaces::attach(&mut prepared.ebpf) {
+        let mut interfaces = match Interfaces::attach(&mut prepared.ebpf, &options.unattached) {
             Ok(interfaces) => Some(interfaces),
             Err(error) => {
                 missing.push(MissingSignal {
@@ -125,9 +127,11 @@ impl EbpfSource {
             }
             Ok(stage) => {
                 let port = stage.port();
+                let has_wire = interfaces.as_ref().is_some_and(Interfaces::has_loopback);
                 let ebpf = &mut prepared.ebpf;
-                let ran =
-                    selftest::run(stage, &mut events, |written| loader::pass(ebpf, SAMPLE_TRACKED, written));
+                let ran = selftest::run(stage, &mut events, has_wire, |written| {
+                    loader::pass(ebpf, SAMPLE_TRACKED, written)
+                });
                 // In the other mode the programs write this map too; there the bit stays, and watches a port that nobody
                 // listens on.
                 if matches!(&options.ports, Ports::Listed(ports) if !ports.contains(&port)) {
@@ -137,6 +141,10 @@ impl EbpfSource {
             }
         };
         note_blind(&self_test, &mut missing)?;
+        if self_test.blind().iter().any(|program| interfaces::PROGRAMS.contains(program)) {
+            // Half a conversation is worse than none: whoever sees Pings and no Pongs takes everybody for silent.
+            interfaces = None;
+        }
         // SAFETY: the ring owns its map's file descriptor and gives the same one as long as it lives; the AsyncFd owns the
         // ring, and nothing takes the ring out of it.
         let events = unsafe { AsyncFd::register_with_interest(events, Interest::READABLE) }
@@ -161,6 +169,7 @@ impl EbpfSource {
             written: Vec::new(),
             missing,
             self_test,
+            self_test_frames: reading.own_frames,
             debug_log,
         })
     }
@@ -273,6 +282,8 @@ async fn wait(events: &mut AsyncFd<RingBuf<MapData>>) -> Result<(), SourceError>
     Ok(())
 }
 
+const REPORT_KERNEL: &str = "report the kernel version";
+
 /// A required program that saw nothing is an error, another one a missing signal.
 fn note_blind(self_test: &SelfTest, missing: &mut Vec<MissingSignal>) -> Result<(), LoadError> {
     match self_test {
@@ -286,9 +297,18 @@ fn note_blind(self_test: &SelfTest, missing: &mut Vec<MissingSignal>) -> Result<
                     missing.push(MissingSignal {
                         signal: spec.signal,
                         reason: format!("{} is attached, but did not see a reset made for it", spec.name),
-                        fix: "report the kernel version".to_owned(),
+                        fix: REPORT_KERNEL.to_owned(),
                     });
                 }
+            }
+            if let Some(program) = blind.iter().find(|program| interfaces::PROGRAMS.contains(program)) {
+                missing.push(MissingSignal {
+                    signal: "heartbeats",
+                    reason: format!(
+                        "{program} is attached to the loopback interface, but did not see a Ping or Pong made for it"
+                    ),
+                    fix: REPORT_KERNEL.to_owned(),
+                });
             }
         }
     }
@@ -411,7 +431,9 @@ impl Source for EbpfSource {
             records_seen: self.seen,
             records_rejected: self.rejected,
             flows_rejected: self.counter(Counter::FlowsRejected),
-            wire_control_frames: self.counter(Counter::WireControlFrames),
+            wire_control_frames: self
+                .counter(Counter::WireControlFrames)
+                .saturating_sub(self.self_test_frames),
             wire_text_frames: self.counter(Counter::WireTextFrames),
             wire_text_matches: self.counter(Counter::WireTextMatches),
             text_frames_seen: self.heartbeats.counters().seen,
