@@ -1,15 +1,16 @@
 //! A watched listener and plain TCP connections to it.
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::process::Command;
 use std::time::Duration;
 
 use ackbeat_tests::network::{IpVersion, Network};
+pub(crate) use ackbeat_tests::pair::{Pair, pair};
 use ackbeat_tests::process::Process;
 use ackbeat_tests::sidecar::{Sidecar, SidecarOptions};
 use ackbeat_tests::sockets::{self, SOCKET_DEADLINE};
 use ackbeat_tests::spans::{self, Span};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use nix::sys::signal::Signal;
 
 /// The post-mortem's window, the export, and a busy machine.
@@ -73,13 +74,6 @@ pub(crate) struct Scene {
     pub(crate) sidecar: Sidecar,
 }
 
-/// Both ends of one connection.
-pub(crate) struct Pair {
-    pub(crate) host: TcpStream,
-    pub(crate) client: TcpStream,
-    pub(crate) client_port: u16,
-}
-
 impl Scene {
     pub(crate) fn new(version: IpVersion) -> Result<Self> {
         let network = Network::create()?;
@@ -111,12 +105,4 @@ impl Scene {
                 .collect()
         })
     }
-}
-
-/// Connects one client to `listener` and accepts it.
-pub(crate) fn pair(network: &Network, listener: &TcpListener, address: SocketAddr) -> Result<Pair> {
-    let client = network.client.run(|| sockets::connect(address))??;
-    let host = sockets::accept(listener)?;
-    let client_port = client.local_addr().context("reading the client's address failed")?.port();
-    Ok(Pair { host, client, client_port })
 }

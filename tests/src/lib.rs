@@ -18,13 +18,16 @@ pub mod mux;
 pub mod node;
 pub mod otelite;
 pub mod otlp_receiver;
+pub mod pair;
 pub mod peer;
 pub mod process;
 pub mod prometheus;
 pub mod sidecar;
+pub mod socket_statistics;
 pub mod sockets;
 pub mod spans;
 pub mod story;
+pub mod story_spans;
 pub mod terminal;
 pub mod tools;
 

@@ -13,7 +13,7 @@ use crate::process::Process;
 use crate::spans::{self, Span};
 use crate::tools;
 
-/// The sidecar must watch within this time: it loads and attaches its programs.
+/// The sidecar must watch within this time, unless a test says otherwise: it loads and attaches its programs.
 const READY_DEADLINE: Duration = Duration::from_secs(60);
 
 /// How the sidecar is started.
@@ -27,6 +27,8 @@ pub struct SidecarOptions {
     pub environment: Vec<(String, String)>,
     /// Capabilities that it is not to have, as setpriv(1) names them (`net_admin`).
     pub without_capabilities: Vec<String>,
+    /// It must watch within this time, where the machine is much slower than usual.
+    pub ready_within: Option<Duration>,
 }
 
 impl SidecarOptions {
@@ -48,6 +50,13 @@ impl SidecarOptions {
     #[must_use]
     pub fn without_capability(mut self, name: &str) -> Self {
         self.without_capabilities.push(name.to_owned());
+        self
+    }
+
+    /// Lets it take longer than usual until it watches.
+    #[must_use]
+    pub fn ready_within(mut self, deadline: Duration) -> Self {
+        self.ready_within = Some(deadline);
         self
     }
 
@@ -111,7 +120,8 @@ impl Sidecar {
         command.env("OTEL_TRACES_EXPORTER", "console");
         command.envs(options.environment.iter().map(|(name, value)| (name, value)));
         let mut process = Process::spawn("ackbeat", Some(namespace), command)?;
-        let ready = process.stderr.wait_for("the sidecar's word that it is ready", READY_DEADLINE, |lines| {
+        let deadline = options.ready_within.unwrap_or(READY_DEADLINE);
+        let ready = process.stderr.wait_for("the sidecar's word that it is ready", deadline, |lines| {
             // Not "address already in use".
             lines.iter().any(|line| line.contains("ready") && line.contains("connections")).then_some(true)
         });

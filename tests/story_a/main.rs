@@ -10,7 +10,7 @@ use ackbeat_tests::mux::{Host, HostOptions};
 use ackbeat_tests::namespace::Namespace;
 use ackbeat_tests::network::{IpVersion, Network};
 use ackbeat_tests::sidecar::{Sidecar, SidecarOptions};
-use ackbeat_tests::{node, spans, story};
+use ackbeat_tests::{node, spans, story, story_spans};
 use anyhow::{Context, Result};
 
 /// The post-mortem's window, the export, and a busy machine.
@@ -44,76 +44,8 @@ fn with_siblings(start_host: StartHost, version: IpVersion) -> Result<()> {
     let host = start_host(&network.host, network.host_address(version))?;
     let sidecar = sidecar(&network, &host)?;
     let cast = story::play(&network, &host, |_| {})?;
-    let slow = sidecar.wait_for_host_close(cast.slow.port(), SPAN_DEADLINE)?;
-    let cut = sidecar.wait_for_host_close(cast.cut.port(), SPAN_DEADLINE)?;
-    let polite = sidecar.wait_for_host_close(cast.polite.port(), SPAN_DEADLINE)?;
-    cast.healthy.close(1000, "");
-    let healthy = sidecar.wait_for_connection(cast.healthy.port(), SPAN_DEADLINE)?;
-    let all = sidecar.stop()?;
-    let tree = |port| spans::tree(&all, port);
-
-    Expectations::of(&slow)
-        .text("ackbeat.close.kind", &["heartbeat_kill"])
-        .text("ackbeat.close.initiator", &["host"])
-        .text("ackbeat.close.method", &["fin"])
-        .text("ackbeat.close.ws_frame", &["none"])
-        .absent("ackbeat.close.ws_code")
-        .number("ackbeat.heartbeat.missed", 2..=2)
-        .number("ackbeat.heartbeat.interval_ms", 1_950..=2_050)
-        .text("ackbeat.heartbeat.ping_location", &["not_sent"])
-        .flag("ackbeat.heartbeat.inferred", true)
-        .text("ackbeat.verdict", &["congested", "stalled"])
-        .text("ackbeat.postmortem", &["app_progress", "answered"])
-        .text("ackbeat.kill.assessment", &["false_kill"])
-        .flag("ackbeat.false_kill", true)
-        .flag("ackbeat.kill.justified", false)
-        .number("process.pid", i64::from(host.pid())..=i64::from(host.pid()))
-        .error(true)
-        .check("the slow reader")
-        .with_context(|| tree(cast.slow.port()))?;
-    Expectations::of(&cut)
-        .text("ackbeat.close.kind", &["heartbeat_kill"])
-        .text("ackbeat.close.initiator", &["host"])
-        .text("ackbeat.close.ws_frame", &["none"])
-        .number("ackbeat.heartbeat.missed", 2..=2)
-        .number("ackbeat.heartbeat.interval_ms", 1_950..=2_050)
-        .text("ackbeat.verdict", &["unreachable"])
-        .text("ackbeat.postmortem", &["no_answer"])
-        .text("ackbeat.kill.assessment", &["justified"])
-        .flag("ackbeat.false_kill", false)
-        .error(false)
-        .check("the client whose path was cut")
-        .with_context(|| tree(cast.cut.port()))?;
-    Expectations::of(&polite)
-        .text("ackbeat.close.kind", &["planned_restart"])
-        .flag("ackbeat.close.final", false)
-        .text("ackbeat.close.initiator", &["host"])
-        .text("ackbeat.close.method", &["fin"])
-        .number("ackbeat.close.ws_code", i64::from(story::POLITE_CODE)..=i64::from(story::POLITE_CODE))
-        .text("ackbeat.close.ws_reason", &[story::POLITE_REASON])
-        .text("ackbeat.close.ws_frame", &["both"])
-        .absent("ackbeat.kill.assessment")
-        .error(false)
-        .check("the polite client")
-        .with_context(|| tree(cast.polite.port()))?;
-    Expectations::of(&healthy)
-        .text("ackbeat.close.initiator", &["peer"])
-        .only_verdict("alive")
-        .check("the healthy client")
-        .with_context(|| tree(cast.healthy.port()))?;
-    anyhow::ensure!(
-        spans::host_close(&all, cast.healthy.port()).is_none(),
-        "nobody killed the healthy client"
-    );
-    for close in [&slow, &cut, &polite] {
-        let parent = all.iter().find(|span| Some(&span.span_id) == close.parent_span_id.as_ref());
-        let parent = parent.context("a close has no connection")?;
-        anyhow::ensure!(
-            parent.is_connection() && parent.trace_id == close.trace_id,
-            "a close is its connection's child"
-        );
-    }
-    Ok(())
+    let ends = story_spans::collect(sidecar, &cast)?;
+    ends.check(host.pid(), 1_950..=2_050)
 }
 
 fn without_sibling(start_host: StartHost) -> Result<()> {

@@ -19,6 +19,7 @@ mod lanes;
 mod ranks;
 mod report;
 pub(crate) mod tools;
+mod vm;
 
 use ranks::Rank;
 use report::{RankReport, Report};
@@ -26,7 +27,7 @@ use report::{RankReport, Report};
 /// Options of `cargo xtask test`.
 #[derive(Debug, Args)]
 pub(crate) struct TestOptions {
-    /// Only these ranks; all of them by default.
+    /// Only these ranks; all of them but `vm` by default.
     #[arg(value_enum, value_name = "RANK")]
     ranks: Vec<Rank>,
     /// A rank that could not run is a failure. Set by `CI=true` too.
@@ -37,6 +38,8 @@ pub(crate) struct TestOptions {
     lanes: usize,
     #[command(flatten)]
     compiler: CompilerOptions,
+    #[command(flatten)]
+    vm: vm::VmOptions,
 }
 
 /// Runs the ranks in order of privilege and prints the table.
@@ -48,7 +51,7 @@ pub(crate) fn execute(workspace: &Workspace, options: &TestOptions) -> Result<Ex
     ranks::check_declarations(workspace)?;
     let require_all = options.require_all || env::var_os("CI").is_some_and(|value| value == "true");
     let installer = Installer::new(options.compiler.no_install);
-    let chosen = if options.ranks.is_empty() { Rank::ALL.to_vec() } else { options.ranks.clone() };
+    let chosen = if options.ranks.is_empty() { Rank::USUAL.to_vec() } else { options.ranks.clone() };
     let mut report = Report::new(require_all);
     for rank in Rank::ALL.into_iter().filter(|rank| chosen.contains(rank)) {
         console::progress(&format!("rank {rank}"));

@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
 
 use super::report::RankReport;
-use super::{TestOptions, bpf_ways, cargo_test, helm, lanes, tools};
+use super::{TestOptions, bpf_ways, cargo_test, helm, lanes, tools, vm};
 use crate::build_command::{self, CompilerOptions, OBJECT_VARIABLE};
 use crate::packages::Installer;
 use crate::workspace::{Package, Workspace};
@@ -71,11 +71,16 @@ pub(crate) enum Rank {
     Toolchains,
     /// Root: network namespaces and kernel programs.
     Namespaces,
+    /// Other kernels, booted under QEMU. Only where it is asked for: minutes for each kernel.
+    Vm,
 }
 
 impl Rank {
     /// In the order in which they run.
-    pub(crate) const ALL: [Self; 4] = [Self::Pure, Self::InProcess, Self::Toolchains, Self::Namespaces];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Pure, Self::InProcess, Self::Toolchains, Self::Namespaces, Self::Vm];
+    /// Those that run where none is asked for.
+    pub(crate) const USUAL: [Self; 4] = [Self::Pure, Self::InProcess, Self::Toolchains, Self::Namespaces];
 
     /// As typed on the command line and written in `tests/Cargo.toml`.
     pub(crate) const fn name(self) -> &'static str {
@@ -84,6 +89,7 @@ impl Rank {
             Self::InProcess => "in-process",
             Self::Toolchains => "toolchains",
             Self::Namespaces => "namespaces",
+            Self::Vm => "vm",
         }
     }
 }
@@ -151,6 +157,7 @@ pub(crate) fn run(
         Rank::InProcess => in_process(workspace, compiler, installer, report),
         Rank::Toolchains => bpf_ways::run(workspace, compiler, installer, report),
         Rank::Namespaces => namespaces(workspace, options, installer, report),
+        Rank::Vm => vm::run(workspace, compiler, &options.vm, installer, report),
     }
 }
 
