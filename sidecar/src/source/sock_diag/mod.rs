@@ -4,6 +4,7 @@
 //! accounting says at each pass. States are compared between passes: a socket that was established and is now in
 //! `FIN_WAIT1` was closed by this side, one in `CLOSE_WAIT` by the peer.
 
+mod dates;
 mod netlink;
 mod rows;
 mod tcp_info;
@@ -17,6 +18,7 @@ use ackbeat_liveness::{ConnectionId, Input, Opened, Role, Snapshot, TcpState, Ti
 use super::{Mode, Ports, Source, SourceCounters, SourceError};
 use crate::driver::clock::{Clock, MonotonicClock};
 use crate::listening::Standings;
+use dates::Dates;
 pub(crate) use netlink::Netlink;
 pub use netlink::read_dump_part;
 pub use rows::Row;
@@ -45,12 +47,19 @@ const DISCOVERY_INTERVAL: Duration = Duration::from_secs(1);
 /// Sockets that one pass looks at, at most.
 const ROWS_MAX: usize = 262_144;
 
+/// What is kept of a connection from one pass to the next.
+#[derive(Clone, Copy)]
+struct Tracked {
+    state: TcpState,
+    dates: Dates,
+}
+
 /// The source.
 pub struct SockDiagSource {
     netlink: Netlink,
     ports: Ports,
     listening: Arc<Standings>,
-    tracked: HashMap<ConnectionId, TcpState>,
+    tracked: HashMap<ConnectionId, Tracked>,
     counters: SourceCounters,
     due: tokio::time::Interval,
     is_due: bool,
@@ -105,11 +114,12 @@ impl SockDiagSource {
             if row.cookie == ConnectionId(0) || !is_connection(row.state) {
                 continue;
             }
-            let snapshot = row.snapshot(at);
+            let mut snapshot = row.snapshot(at);
             match self.tracked.get(&row.cookie).copied() {
-                Some(old_state) => {
+                Some(Tracked { state: old_state, mut dates }) => {
                     present.insert(row.cookie);
-                    self.tracked.insert(row.cookie, row.state);
+                    dates.settle(&mut snapshot, began_at);
+                    self.tracked.insert(row.cookie, Tracked { state: row.state, dates });
                     if old_state == row.state {
                         inputs.push(Input::Sample(snapshot));
                     } else {
@@ -125,7 +135,9 @@ impl SockDiagSource {
                 }
                 None if self.is_watched(row, &listening) => {
                     present.insert(row.cookie);
-                    self.tracked.insert(row.cookie, row.state);
+                    let mut dates = Dates::default();
+                    dates.settle(&mut snapshot, began_at);
+                    self.tracked.insert(row.cookie, Tracked { state: row.state, dates });
                     inputs.push(Input::Opened(Opened {
                         connection: row.cookie,
                         at,
