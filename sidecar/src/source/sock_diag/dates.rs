@@ -2,9 +2,13 @@
 //!
 //! An age was true at some moment between the begin and the end of the pass. Where the sidecar is kept from running in
 //! between (a CPU quota, a busy machine), the date that follows from the pass's end is late by as much, and would look like
-//! something new from a peer that is gone. So a date moves only where it must have moved.
+//! something new from a peer that is gone. The age itself is counted in jiffies, and where a virtual machine gets its timer
+//! interrupts late they lag behind the clock by a varying time. So a date moves only where it must have moved.
 
 use ackbeat_liveness::{Snapshot, Timestamp};
+
+/// How far jiffies may lag behind the clock. An ACK within this time of the one before keeps that one's date.
+const LAG_MS: u64 = 100;
 
 /// What is known of one connection's dates.
 #[derive(Clone, Copy, Debug, Default)]
@@ -20,12 +24,13 @@ impl Dates {
     pub(super) fn settle(&mut self, snapshot: &mut Snapshot, began_at: Timestamp) {
         let pass_ms = snapshot.at.ms_since(began_at);
         if let Some(found) = snapshot.last_ack_at {
+            let at_least = found.minus_ms(pass_ms + LAG_MS);
             let (earliest, latest) = match self.ack {
                 // The same ACK can explain both readings.
-                Some((earliest, latest)) if found.minus_ms(pass_ms) <= latest && found >= earliest => {
-                    (earliest.max(found.minus_ms(pass_ms)), latest.min(found))
+                Some((earliest, latest)) if at_least <= latest && found >= earliest => {
+                    (earliest.max(at_least), latest.min(found))
                 }
-                _ => (found.minus_ms(pass_ms), found),
+                _ => (at_least, found),
             };
             self.ack = Some((earliest, latest));
             snapshot.last_ack_at = Some(latest);
@@ -75,6 +80,14 @@ mod tests {
         assert_eq!(pass(&mut dates, 2_000, 2_000, 1_000, 7), (at(1_000), at(1_000)));
         assert_eq!(pass(&mut dates, 3_000, 3_300, 1_000, 7), (at(1_000), at(1_000)));
         assert_eq!(pass(&mut dates, 4_000, 4_001, 3_900, 8), (at(3_901), at(3_901)));
+    }
+
+    #[test]
+    fn jiffies_that_lag_make_nothing_new() {
+        let mut dates = Dates::default();
+        assert_eq!(pass(&mut dates, 2_000, 2_000, 1_000, 7).0, at(1_000));
+        assert_eq!(pass(&mut dates, 3_000, 3_000, 1_090, 7).0, at(1_000));
+        assert_eq!(pass(&mut dates, 4_000, 4_000, 1_101, 7).0, at(1_101));
     }
 
     #[test]
