@@ -63,6 +63,14 @@ pub(crate) fn add(slot: *mut u64, amount: u64) {
     let _only_checked_here = (slot, amount);
 }
 
+/// Adds to a counter that only the wire programs write. They run with soft interrupts off and none of them inside another,
+/// so nothing comes between reading and writing the slot of this processor; an atomic addition costs some five nanoseconds.
+#[inline(always)]
+pub(crate) fn add_alone(slot: *mut u64, amount: u64) {
+    // SAFETY: one aligned element of a per-CPU map, which lives as long as the program.
+    unsafe { slot.write(slot.read().wrapping_add(amount)) };
+}
+
 /// Room for one record in the ring. The caller writes every member of it in place, then submits it.
 ///
 /// Counts the attempt, and the loss if the ring is full: sent = submitted + dropped, always.

@@ -46,9 +46,8 @@ impl Host {
         ack_seq: u32,
         pause_ns: u64,
     ) {
-        let now_ns = &mut self.now_ns[usize::from(direction.number())];
-        *now_ns += pause_ns;
-        let segment = Segment { seq, length_bytes: bytes.len() as u32, ack_seq, now_ns: *now_ns };
+        self.now_ns[usize::from(direction.number())] += pause_ns;
+        let segment = Segment { seq, length_bytes: bytes.len() as u32, ack_seq };
         let mut flow = self.flow;
         let mut environment = HostEnvironment {
             host: self,
@@ -271,6 +270,10 @@ impl Environment for HostEnvironment<'_> {
             reason: reason.map_or(0, LossReason::number),
             padding: 0,
         }));
+    }
+
+    fn now_ns(&mut self) -> u64 {
+        self.host.now_ns[usize::from(!self.masked)]
     }
 
     fn count(&mut self, counter: Counter, amount: u64) {

@@ -26,7 +26,7 @@ pub(crate) mod state;
 
 use ackbeat_abi::{Counter, Direction, Header, Outstanding, RecordKind};
 use ackbeat_wire::{
-    Segment,
+    Environment as _, Segment,
     state::{DirectionState, FlowState, phase},
     stream,
 };
@@ -36,9 +36,9 @@ use aya_ebpf::{
     programs::TcContext,
 };
 use kernel::Kernel;
-use packet::Packet;
+use packet::{Packet, glance};
 
-use crate::maps::{FLOWS, count, reserve};
+use crate::maps::{FLOWS, reserve, watched};
 
 /// Goes on with the next program, or with the packet's way: this one never decides (`TCX_NEXT`, `TC_ACT_UNSPEC`).
 const NEXT: i32 = -1;
@@ -72,12 +72,15 @@ pub(crate) fn wire_egress_ip(context: TcContext) -> i32 {
 #[inline(always)]
 fn run<const FROM_PEER: bool>(context: &TcContext, link_bytes: u32) -> i32 {
     let direction = if FROM_PEER { Direction::Ingress } else { Direction::Egress };
-    if packet::may_be_watched(context, direction, link_bytes)
+    let seen = packet::glance(context, direction, link_bytes);
+    if seen != glance::NO
         && let Some(packet) = packet::room()
     {
         // SAFETY: an element of a per-CPU array, which only this run uses.
         let packet = unsafe { &mut *packet };
-        if packet::read(context, direction, link_bytes, packet) {
+        if packet::read(context, direction, link_bytes, packet)
+            && (seen == glance::YES || watched(packet.flow.local_port))
+        {
             handle::<FROM_PEER>(context, direction, packet);
         }
     }
@@ -129,8 +132,8 @@ fn handle<const FROM_PEER: bool>(context: &TcContext, direction: Direction, pack
     if seen_phase == phase::OPAQUE {
         return;
     }
-    count(Counter::WireBuffers);
     let mut kernel = Kernel::<FROM_PEER>::new(context, packet);
+    kernel.count(Counter::WireBuffers, 1);
     if !lock::acquire(own) {
         // The segment goes by unseen. Whoever holds the direction says so when it gives it back.
         // SAFETY: one byte of a live entry.
@@ -153,13 +156,7 @@ fn handle<const FROM_PEER: bool>(context: &TcContext, direction: Direction, pack
         settle(&mut kernel, own, direction);
         return;
     }
-    let segment = Segment {
-        seq: packet.seq,
-        length_bytes: packet.payload_bytes,
-        ack_seq: packet.ack_seq,
-        // SAFETY: a helper without arguments.
-        now_ns: unsafe { bpf_ktime_get_ns() },
-    };
+    let segment = Segment { seq: packet.seq, length_bytes: packet.payload_bytes, ack_seq: packet.ack_seq };
     // SAFETY: the lock of `own` is held, and that of `other` where the parser follows it. What the parser touches of
     // the other direction without its lock is single bytes (`turn`, `phase`).
     let flow: &mut FlowState = unsafe { &mut *flow };

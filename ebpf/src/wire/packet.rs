@@ -1,5 +1,7 @@
 //! From an `sk_buff` to a flow and a segment.
 
+use core::mem::{offset_of, transmute};
+
 use ackbeat_abi::{Direction, FlowKey};
 use aya_ebpf::{helpers::generated::bpf_skb_load_bytes, macros::map, maps::PerCpuArray, programs::TcContext};
 
@@ -60,10 +62,21 @@ pub(super) fn room() -> Option<*mut Packet> {
     PACKET.get_ptr_mut(0)
 }
 
-/// Whether the packet may be a segment with payload of a watched port: `false` is certain. Reads the packet in place,
-/// calls no helper but for the bitmap.
+/// What a first look at a packet says. Numbers and no `enum`: of one the compiler makes branches that the verifier follows
+/// each by itself.
+pub(super) mod glance {
+    /// No segment with payload of a watched port.
+    pub(in super::super) const NO: u32 = 0;
+    /// A packet of a watched port, with payload if it is a whole segment.
+    pub(in super::super) const YES: u32 = 1;
+    /// Its headers are not in the linear part, or IPv6 has extension headers.
+    pub(in super::super) const UNKNOWN: u32 = 2;
+}
+
+/// Looks whether the packet is a segment with payload of a watched port. Reads the packet in place, calls no helper but for
+/// the bitmap.
 #[inline(always)]
-pub(super) fn may_be_watched(context: &TcContext, direction: Direction, link_bytes: u32) -> bool {
+pub(super) fn glance(context: &TcContext, direction: Direction, link_bytes: u32) -> u32 {
     // SAFETY: a field of the context.
     let protocol = unsafe { (*context.skb.skb).protocol };
     let data = context.data();
@@ -72,13 +85,13 @@ pub(super) fn may_be_watched(context: &TcContext, direction: Direction, link_byt
     // Where the TCP header begins, and bytes of it and the payload together (0: not known).
     let (tcp, tcp_bytes) = if protocol == ETH_P_IP {
         if ip + IPV4_BYTES as usize > data_end {
-            return true;
+            return glance::UNKNOWN;
         }
         // SAFETY: the 20 bytes are inside the packet, as just checked; unaligned.
         let (version_length, total, next) =
             unsafe { (*(ip as *const u8), *((ip + 2) as *const [u8; 2]), *((ip + 9) as *const u8)) };
         if next != IPPROTO_TCP {
-            return false;
+            return glance::NO;
         }
         let header_bytes = (version_length & 0x0f) << 2;
         (
@@ -87,20 +100,20 @@ pub(super) fn may_be_watched(context: &TcContext, direction: Direction, link_byt
         )
     } else if protocol == ETH_P_IPV6 {
         if ip + IPV6_BYTES as usize > data_end {
-            return true;
+            return glance::UNKNOWN;
         }
         // SAFETY: the 40 bytes are inside the packet, as just checked; unaligned.
         let (payload, next) = unsafe { (*((ip + 4) as *const [u8; 2]), *((ip + 6) as *const u8)) };
         if next != IPPROTO_TCP {
             // An extension header, or another protocol: the slow way finds out.
-            return true;
+            return glance::UNKNOWN;
         }
         (ip + IPV6_BYTES as usize, u32::from(u16::from_be_bytes(payload)))
     } else {
-        return false;
+        return glance::NO;
     };
     if tcp + TCP_BYTES as usize > data_end {
-        return true;
+        return glance::UNKNOWN;
     }
     let port = match direction {
         Direction::Ingress => tcp + 2,
@@ -109,7 +122,51 @@ pub(super) fn may_be_watched(context: &TcContext, direction: Direction, link_byt
     // SAFETY: the 20 bytes are inside the packet, as just checked; unaligned.
     let (port, offset) = unsafe { (*(port as *const [u8; 2]), *((tcp + 12) as *const u8)) };
     // An acknowledgement without payload ends here: its header is all that there is.
-    watched(u16::from_be_bytes(port)) && tcp_bytes != u32::from(offset >> 4) << 2
+    if watched(u16::from_be_bytes(port)) && tcp_bytes != u32::from(offset >> 4) << 2 {
+        glance::YES
+    } else {
+        glance::NO
+    }
+}
+
+/// Copies a header that begins at `offset` into `to`, whose beginning is aligned: in words where it lies in the buffer's
+/// linear part, as it mostly does, else by the helper. `N` is its length, a multiple of 4. Returns whether it is there.
+#[inline(always)]
+fn load_header<const N: u32>(context: &TcContext, offset: u32, to: &mut [u8]) -> bool {
+    let from = context.data() + offset as usize;
+    if from + N as usize > context.data_end() {
+        // SAFETY: every caller gives a room that the length fits in.
+        return unsafe {
+            bpf_skb_load_bytes(context.skb.skb.cast_const().cast(), offset, to.as_mut_ptr().cast(), N) == 0
+        };
+    }
+    for word in 0..N as usize / 4 {
+        // SAFETY: inside the packet, as just checked; every caller gives an aligned room that the length fits in.
+        unsafe { to.as_mut_ptr().cast::<u32>().add(word).write(word_at(from + word * 4)) };
+    }
+    true
+}
+
+/// 4 bytes of the packet, as they lie there.
+///
+/// Assembly, because it need not be aligned: of an unaligned read the compiler makes four loads and shifts.
+///
+/// # Safety
+/// The caller has compared `at + 4` with the packet's end.
+#[inline(always)]
+unsafe fn word_at(at: usize) -> u32 {
+    let word: u64;
+    // SAFETY: as the caller promises; the verifier checks it.
+    #[cfg(target_arch = "bpf")]
+    unsafe {
+        core::arch::asm!("{0} = *(u32 *)({1} + 0)", out(reg) word, in(reg) at, options(pure, readonly, nostack));
+    }
+    // SAFETY: as the caller promises.
+    #[cfg(not(target_arch = "bpf"))]
+    unsafe {
+        word = u64::from((at as *const u32).read_unaligned());
+    }
+    word as u32
 }
 
 /// Copies bytes of the packet from `offset` on. Returns whether they are there.
@@ -121,13 +178,13 @@ fn load<const N: usize>(context: &TcContext, offset: u32, to: &mut [u8; N], leng
     }
 }
 
-/// Reads the headers of a TCP segment with payload. Returns whether it is one of a watched port.
+/// Reads the headers of a TCP segment with payload. Returns whether it is one.
 #[inline(always)]
 pub(super) fn read(context: &TcContext, direction: Direction, link_bytes: u32, packet: &mut Packet) -> bool {
     // SAFETY: a field of the context.
     let protocol = unsafe { (*context.skb.skb).protocol };
     let (tcp_offset, ip_end) = if protocol == ETH_P_IP {
-        if !load(context, link_bytes, &mut packet.ip, IPV4_BYTES) {
+        if !load_header::<IPV4_BYTES>(context, link_bytes, &mut packet.ip) {
             return false;
         }
         let ip = &packet.ip;
@@ -135,15 +192,17 @@ pub(super) fn read(context: &TcContext, direction: Direction, link_bytes: u32, p
         if ip[0] >> 4 != 4 || ip[9] != IPPROTO_TCP || fragment & FRAGMENT != 0 {
             return false;
         }
-        let source = mapped([ip[12], ip[13], ip[14], ip[15]]);
-        let destination = mapped([ip[16], ip[17], ip[18], ip[19]]);
+        // SAFETY: both are inside of the room, 4 bytes each, and aligned, as is asserted below.
+        let (source, destination) = unsafe {
+            (mapped(*ip.as_ptr().add(12).cast::<u32>()), mapped(*ip.as_ptr().add(16).cast::<u32>()))
+        };
         let total = u32::from(u16::from_be_bytes([ip[2], ip[3]]));
         let tcp_offset = link_bytes + (u32::from(ip[0] & 0x0f) << 2);
         set_addresses(packet, direction, source, destination);
         // More than 64 KiB (BIG TCP): 0 stands for "as long as the buffer".
         (tcp_offset, if total == 0 { context.len() } else { link_bytes + total })
     } else if protocol == ETH_P_IPV6 {
-        if !load(context, link_bytes, &mut packet.ip, IPV6_BYTES) {
+        if !load_header::<IPV6_BYTES>(context, link_bytes, &mut packet.ip) {
             return false;
         }
         let ip = &packet.ip;
@@ -162,7 +221,7 @@ pub(super) fn read(context: &TcContext, direction: Direction, link_bytes: u32, p
     } else {
         return false;
     };
-    if !load(context, tcp_offset, &mut packet.tcp, TCP_BYTES) {
+    if !load_header::<TCP_BYTES>(context, tcp_offset, &mut packet.tcp) {
         return false;
     }
     let tcp = &packet.tcp;
@@ -196,7 +255,7 @@ pub(super) fn read(context: &TcContext, direction: Direction, link_bytes: u32, p
         packet.seq = packet.seq.wrapping_add(1);
     }
     packet.ack_seq = u32::from_be_bytes([tcp[8], tcp[9], tcp[10], tcp[11]]);
-    watched(packet.flow.local_port)
+    true
 }
 
 #[inline(always)]
@@ -207,10 +266,20 @@ fn set_addresses(packet: &mut Packet, direction: Direction, source: [u8; 16], de
     };
 }
 
-/// An IPv4 address as an IPv4-mapped IPv6 address.
+/// The addresses of an IPv4 header in the room are aligned, so that each is one load; so are words of both headers.
+const _: () = assert!(
+    align_of::<Packet>() >= 4
+        && offset_of!(Packet, ip).is_multiple_of(4)
+        && offset_of!(Packet, tcp).is_multiple_of(4)
+);
+
+/// An IPv4 address, in network order, as an IPv4-mapped IPv6 address (RFC 4291 section 2.5.5.2).
+///
+/// In words: of bytes the compiler makes a call of `memset`, which here is a loop over each of them.
 #[inline(always)]
-const fn mapped(address: [u8; 4]) -> [u8; 16] {
-    [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, address[0], address[1], address[2], address[3]]
+const fn mapped(address: u32) -> [u8; 16] {
+    // SAFETY: both are 16 bytes, and every byte string is an array of numbers.
+    unsafe { transmute::<[u32; 4], [u8; 16]>([0, 0, u32::from_ne_bytes([0, 0, 0xff, 0xff]), address]) }
 }
 
 /// The offset of the TCP header behind IPv6 extension headers (RFC 8200 section 4). 0 for anything else, for a

@@ -240,7 +240,6 @@ pub fn egress<E: Environment>(environment: &mut E, flow: &mut FlowState, segment
         upgrade(environment, flow, segment);
         let state = &mut flow.egress;
         stream::walk(environment, state, Direction::Egress, segment);
-        state.last_segment_ns = segment.now_ns;
     } else if outcome == Outcome::OtherAnswer as u32 {
         flow.egress.status_matched = NO_MATCH;
         flow.egress.expected_seq = segment.end();
@@ -272,10 +271,10 @@ fn upgrade<E: Environment>(environment: &mut E, flow: &mut FlowState, segment: &
         flow.ingress.expected_seq = segment.ack_seq;
     }
     flow.ingress.started = 1;
-    flow.ingress.last_segment_ns = segment.now_ns;
     stream::synchronize(&mut flow.ingress, message::NONE);
     environment.synchronization(Direction::Ingress, segment.ack_seq, None);
     if early || hidden {
+        flow.ingress.last_segment_ns = environment.now_ns();
         stream::lose(environment, &mut flow.ingress, Direction::Ingress, segment.ack_seq, LossReason::Hole);
     }
 }

@@ -40,8 +40,6 @@ pub struct Segment {
     pub length_bytes: u32,
     /// The segment's acknowledgement number.
     pub ack_seq: u32,
-    /// Monotonic time, in nanoseconds.
-    pub now_ns: u64,
 }
 
 impl Segment {
@@ -174,6 +172,10 @@ pub trait Environment {
 
     /// The parser now follows this direction of the stream from `seq` on (`reason` is `None`), or no longer.
     fn synchronization(&mut self, direction: Direction, seq: u32, reason: Option<LossReason>);
+
+    /// The monotonic clock, in nanoseconds. Asked only where time matters: reading it costs as much as stepping over a
+    /// whole buffer.
+    fn now_ns(&mut self) -> u64;
 
     /// Adds to a counter.
     fn count(&mut self, counter: Counter, amount: u64);

@@ -52,7 +52,8 @@ pub struct DirectionState {
     pub busy: u64,
     /// Payload bytes that lie between `expected_seq` and the next frame header.
     pub skip_bytes: u64,
-    /// Time of the last segment with payload, in nanoseconds of the monotonic clock.
+    /// Time of the last segment with payload, in nanoseconds of the monotonic clock. Kept only while the position is not
+    /// known or a hole is waited for: a loss begins with it.
     pub last_segment_ns: u64,
     /// Sequence number after the last byte seen in order.
     pub expected_seq: u32,

@@ -102,6 +102,18 @@ pub(crate) fn lose<E: Environment>(
     }
 }
 
+/// The position is no longer known from this segment on.
+#[inline(always)]
+fn lose_now<E: Environment>(
+    environment: &mut E,
+    state: &mut DirectionState,
+    direction: Direction,
+    reason: LossReason,
+) {
+    state.last_segment_ns = environment.now_ns();
+    lose(environment, state, direction, state.expected_seq, reason);
+}
+
 /// Says that a segment went by unseen, if one did: another processor worked on this direction for too long.
 ///
 /// To be called while the direction is held, so that no frame can be reported behind the loss.
@@ -109,7 +121,7 @@ pub(crate) fn lose<E: Environment>(
 pub fn contended<E: Environment>(environment: &mut E, state: &mut DirectionState, direction: Direction) {
     state.contended = 0;
     if state.phase == phase::FRAMES {
-        lose(environment, state, direction, state.expected_seq, LossReason::Contended);
+        lose_now(environment, state, direction, LossReason::Contended);
     }
 }
 
@@ -122,6 +134,32 @@ fn guess(state: &mut DirectionState) {
     state.unaligned = 0;
 }
 
+/// Steps over a segment that is payload of a data frame and nothing else, in its place: most of a large message. Returns
+/// whether it is one.
+#[inline(always)]
+fn step_over(state: &mut DirectionState, segment: &Segment) -> bool {
+    let bytes = u64::from(segment.length_bytes);
+    if state.phase != phase::FRAMES
+        || state.kept != 0
+        || state.expected_seq != segment.seq
+        || state.skip_bytes < bytes
+    {
+        return false;
+    }
+    state.skip_bytes -= bytes;
+    state.expected_seq = segment.end();
+    true
+}
+
+/// Whether this segment comes after a quiet time. Keeps its own time for the next.
+#[inline(always)]
+fn was_quiet<E: Environment>(environment: &mut E, state: &mut DirectionState) -> bool {
+    let now_ns = environment.now_ns();
+    let is_quiet = now_ns.wrapping_sub(state.last_segment_ns) >= QUIET_NS;
+    state.last_segment_ns = now_ns;
+    is_quiet
+}
+
 #[inline(always)]
 fn frames<E: Environment>(
     environment: &mut E,
@@ -129,19 +167,21 @@ fn frames<E: Environment>(
     direction: Direction,
     segment: &Segment,
 ) {
+    if step_over(state, segment) {
+        return;
+    }
     if state.phase == phase::MIDSTREAM {
         state.started = 0;
         lose(environment, state, direction, segment.seq, LossReason::Midstream);
     }
+    // Where the position is known and no hole is waited for, no time matters.
+    let quiet = (state.phase != phase::FRAMES || state.kept != 0) && was_quiet(environment, state);
     let end = segment.end();
     if state.started == 0 {
         state.started = 1;
         state.expected_seq = end;
-        state.last_segment_ns = segment.now_ns;
         return;
     }
-    let quiet = segment.now_ns.wrapping_sub(state.last_segment_ns) >= QUIET_NS;
-    state.last_segment_ns = segment.now_ns;
     if !before(state.expected_seq, end) {
         environment.count(Counter::WireRetransmissions, 1);
         return;
@@ -157,9 +197,10 @@ fn frames<E: Environment>(
         if !payload_only {
             if state.phase == phase::FRAMES && environment.keep_segment(&mut state.kept, segment) {
                 // The missing bytes may still come, and the peer's TCP sees to it that they do.
+                state.last_segment_ns = environment.now_ns();
                 return;
             }
-            lose(environment, state, direction, state.expected_seq, LossReason::Hole);
+            lose_now(environment, state, direction, LossReason::Hole);
             state.expected_seq = end;
             return;
         }
@@ -231,7 +272,7 @@ pub(crate) fn walk<E: Environment>(
     } else {
         LossReason::TooManyFrames
     };
-    lose(environment, state, direction, state.expected_seq, reason);
+    lose_now(environment, state, direction, reason);
     if before(state.expected_seq, segment.end()) {
         state.expected_seq = segment.end();
     }
