@@ -164,11 +164,11 @@ impl SeenClose {
     }
 }
 
-/// The first Close frame of each direction.
+/// The first Close frame of each direction. In boxes: nearly all connections have none.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SeenCloses {
-    pub(crate) sent: Option<SeenClose>,
-    pub(crate) received: Option<SeenClose>,
+    pub(crate) sent: Option<Box<SeenClose>>,
+    pub(crate) received: Option<Box<SeenClose>>,
     /// Who sent the first one; of two at the same moment, the one that was told of first.
     first_by: Option<CloseInitiator>,
 }
@@ -184,13 +184,13 @@ impl SeenCloses {
             if other.as_ref().is_none_or(|other| frame.at < other.at) {
                 self.first_by = Some(sender);
             }
-            *slot = Some(SeenClose {
+            *slot = Some(Box::new(SeenClose {
                 at: frame.at,
                 seq_end: frame.seq_end,
                 code: frame.close_code,
                 reason: frame.close_reason,
                 at_close_frame: at_close_frame.map(Box::new),
-            });
+            }));
         }
     }
 
@@ -206,7 +206,7 @@ impl SeenCloses {
     /// The Close frames that passed before the FIN or RST of a side at `at`. What that side sent itself always
     /// stands before its FIN, even if it left the send queue later.
     fn before(&self, side: CloseInitiator, at: Timestamp) -> Self {
-        let early = |close: &&SeenClose| close.at <= at;
+        let early = |close: &SeenClose| close.at <= at;
         let sent = self.sent.as_ref().filter(|close| side == CloseInitiator::Host || early(close));
         let received = self.received.as_ref().filter(|close| side == CloseInitiator::Peer || early(close));
         let first_by = match (sent.is_some(), received.is_some()) {
@@ -226,8 +226,8 @@ impl SeenCloses {
     /// Status code and reason of the Close frame that `initiator` sent.
     pub(crate) fn of(&self, initiator: CloseInitiator) -> Option<&SeenClose> {
         match initiator {
-            CloseInitiator::Host => self.sent.as_ref(),
-            CloseInitiator::Peer => self.received.as_ref(),
+            CloseInitiator::Host => self.sent.as_deref(),
+            CloseInitiator::Peer => self.received.as_deref(),
             CloseInitiator::Kernel | CloseInitiator::Unknown => None,
         }
     }
@@ -317,7 +317,7 @@ impl Draft {
             return false;
         }
         let closes = self.closes.before(cause.initiator(), self.at);
-        let Some(sent) = closes.sent.filter(SeenClose::may_be_a_watchdogs) else { return false };
+        let Some(sent) = closes.sent.filter(|close| close.may_be_a_watchdogs()) else { return false };
         let missed = sent.at_close_frame.as_ref().map_or(self.missed, |known| known.missed);
         missed.is_some_and(|missed| {
             // One that is told needs less evidence than one that nobody said a word about. engine.io waits for one answer.

@@ -11,8 +11,8 @@
 //! What the application reports comes late, and out of order with what is seen on the wire. So nothing is expected before it
 //! was told of, and not sooner after that than its reports take.
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
-use alloc::vec::Vec;
 
 use crate::schedule::{Answers, Schedule, Ticks};
 use crate::{
@@ -46,13 +46,52 @@ pub(crate) enum Sight {
     Dropped,
 }
 
+/// Bytes of a Ping's data that are kept in place: most libraries send none, some a counter or a time.
+const SHORT_BYTES: usize = 22;
+
+/// The data of a Ping, which its Pong repeats.
+#[derive(Clone, Debug)]
+enum Payload {
+    /// As long as its first number says.
+    Short(u8, [u8; SHORT_BYTES]),
+    Long(Box<[u8]>),
+}
+
+impl Payload {
+    fn of(bytes: &[u8]) -> Self {
+        let mut room = [0; SHORT_BYTES];
+        match (room.get_mut(..bytes.len()), u8::try_from(bytes.len())) {
+            (Some(place), Ok(length)) => {
+                place.copy_from_slice(bytes);
+                Self::Short(length, room)
+            }
+            _ => Self::Long(bytes.into()),
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Short(length, room) => room.get(..usize::from(*length)).unwrap_or_default(),
+            Self::Long(bytes) => bytes,
+        }
+    }
+}
+
+/// Puts something into its place. A queue that is full grows by one: each connection has two, and they stay small.
+fn insert<T>(queue: &mut VecDeque<T>, index: usize, value: T) {
+    if queue.len() == queue.capacity() {
+        queue.reserve_exact(1);
+    }
+    queue.insert(index, value);
+}
+
 /// A Ping that passed.
 #[derive(Clone, Debug)]
 pub(crate) struct Ping {
     pub(crate) at: Timestamp,
     pub(crate) seq_start: Option<Seq>,
     pub(crate) seq_end: Option<Seq>,
-    payload: Vec<u8>,
+    payload: Payload,
     /// When `snd_una` was seen to have passed it.
     pub(crate) acked_at: Option<Timestamp>,
     /// When something may be expected of the peer at the earliest: a report comes late, and so will that of the Pong.
@@ -118,8 +157,8 @@ impl Heartbeat {
 
     /// A Ping went out, and was told of at `told_at`. Gives the Ping before it, for the schedule, where none can have passed
     /// unseen between; `None` if there is nothing to learn.
-    pub(crate) fn on_ping(&mut self, frame: Frame, told_at: Timestamp) -> Option<Option<Timestamp>> {
-        if !self.takes(&frame, told_at) {
+    pub(crate) fn on_ping(&mut self, frame: &Frame, told_at: Timestamp) -> Option<Option<Timestamp>> {
+        if !self.takes(frame, told_at) {
             return None;
         }
         let on_wire = frame.is_on_wire();
@@ -144,13 +183,14 @@ impl Heartbeat {
             if on_wire { 0 } else { self.pings.iter().rev().take_while(|ping| ping.at > frame.at).count() };
         let expected_from = if on_wire { frame.at } else { told_at.plus_ns(self.report_delay_ns) };
         let index = self.pings.len() - later;
-        self.pings.insert(
+        insert(
+            &mut self.pings,
             index,
             Ping {
                 at: frame.at,
                 seq_start: frame.seq_start,
                 seq_end: frame.seq_end,
-                payload: frame.payload,
+                payload: Payload::of(&frame.payload),
                 acked_at: None,
                 expected_from,
                 on_wire,
@@ -178,7 +218,7 @@ impl Heartbeat {
         let has_id =
             if frame.is_on_wire() { profile == HeartbeatProfile::Rfc6455 } else { !frame.payload.is_empty() };
         let answered = self.pings.iter().rposition(|ping| {
-            (!has_id || ping.payload == frame.payload) && ping.at <= frame.at && !ping.answered
+            (!has_id || ping.payload.bytes() == frame.payload) && ping.at <= frame.at && !ping.answered
         });
         let ping = answered.and_then(|index| self.pings.get(index));
         let ping_at = ping.map(|ping| ping.at);
@@ -201,6 +241,7 @@ impl Heartbeat {
         }
         if self.pongs.len() == PONGS_MAX {
             self.older_pong = self.pongs.pop_front();
+            self.forget_counted();
         }
         let later = if frame.is_on_wire() {
             0
@@ -208,8 +249,17 @@ impl Heartbeat {
             self.pongs.iter().rev().take_while(|pong| pong.at > frame.at).count()
         };
         let index = self.pongs.len() - later;
-        self.pongs.insert(index, Pong { at: frame.at, seq_end: frame.seq_end, ping_at });
+        insert(&mut self.pongs, index, Pong { at: frame.at, seq_end: frame.seq_end, ping_at });
         told
+    }
+
+    /// Forgets answered Pings that no count can begin before: the host's starts at one of the Pongs that are kept, or at the
+    /// one before them.
+    fn forget_counted(&mut self) {
+        let Some(base_at) = self.older_pong.map(|pong| pong.at) else { return };
+        while self.pings.front().is_some_and(|ping| ping.answered && ping.at <= base_at) {
+            self.pings.pop_front();
+        }
     }
 
     /// Notes where a frame is known from. Gives whether it belongs to the heartbeat that is followed.
@@ -484,9 +534,8 @@ mod tests {
         }
     }
 
-    fn ping(heartbeat: &mut Heartbeat, frame: Frame) {
-        let at = frame.at;
-        heartbeat.on_ping(frame, at);
+    fn ping(heartbeat: &mut Heartbeat, frame: &Frame) {
+        heartbeat.on_ping(frame, frame.at);
     }
 
     fn pong(heartbeat: &mut Heartbeat, frame: &Frame) -> Option<HeartbeatAnswered> {
@@ -509,7 +558,7 @@ mod tests {
         }
         let mut heartbeat = heartbeat();
         heartbeat.egress = Sight::Lost;
-        ping(&mut heartbeat, frame(4_000, Direction::Egress, FrameKind::Ping, b""));
+        ping(&mut heartbeat, &frame(4_000, Direction::Egress, FrameKind::Ping, b""));
         pong(&mut heartbeat, &frame(4_001, Direction::Ingress, FrameKind::Pong, b""));
         schedule.on_ping(ConnectionId(1), Timestamp::from_ms(4_000), None);
         let missed = heartbeat.missed(Timestamp::from_ms(10_010), true, Some(&schedule), None).unwrap();
@@ -520,7 +569,7 @@ mod tests {
     fn pong_answers_its_own_ping_and_those_before_it_only() {
         let mut heartbeat = heartbeat();
         for (at, payload) in [(1_000, b"a"), (2_000, b"b"), (3_000, b"c")] {
-            ping(&mut heartbeat, frame(at, Direction::Egress, FrameKind::Ping, payload));
+            ping(&mut heartbeat, &frame(at, Direction::Egress, FrameKind::Ping, payload));
         }
         assert!(pong(&mut heartbeat, &frame(3_100, Direction::Ingress, FrameKind::Pong, b"b")).is_some());
         assert_eq!(heartbeat.oldest_unanswered().unwrap().at, Timestamp::from_ms(3_000));
@@ -534,7 +583,7 @@ mod tests {
     #[test]
     fn nothing_is_counted_where_pongs_may_pass_unseen() {
         let mut heartbeat = heartbeat();
-        ping(&mut heartbeat, frame(1_000, Direction::Egress, FrameKind::Ping, b""));
+        ping(&mut heartbeat, &frame(1_000, Direction::Egress, FrameKind::Ping, b""));
         heartbeat.on_ingress_lost(Sight::Lost);
         assert!(heartbeat.oldest_unanswered().is_none());
         assert_eq!(heartbeat.missed(Timestamp::from_ms(9_000), true, None, None), None);

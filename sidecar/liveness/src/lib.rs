@@ -18,7 +18,7 @@
 //! An event costs well below a microsecond and allocates nothing once a connection's memory has grown to its bounds
 //! (16 Pings, 8 Pongs, 64 verdict changes). A connection with a heartbeat takes 2.9 kB, its share of all tables included;
 //! one whose memory is full, with the largest Pings, 7.4 kB. `cargo bench -p ackbeat-liveness` and the test target
-//! `allocations` measure it: the bounds there are 3 kB and 8 kB.
+//! `allocations` measure it: the bounds there are 2 kB and 8 kB.
 //!
 //! Inside, from facts to decisions:
 //!

@@ -4,6 +4,8 @@
 //! Nothing is owed to such a Ping but an answer of the host, so it starts no clock of ours. Each is a sign of life, and what is
 //! expected is the next one. Its interval is the peer's own, and mostly that of all peers of a port.
 
+use alloc::boxed::Box;
+
 use crate::schedule::{EARLY_DIVISOR, GAP_MIN_NS, LATE_DIVISOR, median_interval};
 use crate::{Frame, HeartbeatProfile, HeartbeatSource, Seq, Timestamp};
 
@@ -33,8 +35,8 @@ pub(crate) struct PeerHeartbeat {
     profile: Option<HeartbeatProfile>,
     source: Option<HeartbeatSource>,
     last_at: Option<Timestamp>,
-    /// The latest gaps, in no order.
-    gaps_ns: [u64; GAPS_MAX],
+    /// The latest gaps, in no order. `None` before the first: mostly it is the host that asks.
+    gaps_ns: Option<Box<[u64; GAPS_MAX]>>,
     /// Gaps since the start, up to 255.
     gaps: u8,
     acked: Option<Seq>,
@@ -51,7 +53,8 @@ impl PeerHeartbeat {
         let gap_ns = self.last_at.replace(frame.at).map(|last| frame.at.ns_since(last));
         self.acked = acked;
         let gap_ns = gap_ns.filter(|gap| *gap >= GAP_MIN_NS)?;
-        if let Some(place) = self.gaps_ns.get_mut(usize::from(self.gaps) % GAPS_MAX) {
+        let kept_ns = self.gaps_ns.get_or_insert_default();
+        if let Some(place) = kept_ns.get_mut(usize::from(self.gaps) % GAPS_MAX) {
             *place = gap_ns;
         }
         // The count stops growing, its place in the ring goes on.
@@ -86,7 +89,13 @@ impl PeerHeartbeat {
     }
 
     fn gaps(&self) -> impl Iterator<Item = u64> + Clone + '_ {
-        self.gaps_ns.iter().copied().take(usize::from(self.gaps))
+        self.gaps_ns
+            .as_deref()
+            .map(<[u64; GAPS_MAX]>::as_slice)
+            .unwrap_or_default()
+            .iter()
+            .copied()
+            .take(usize::from(self.gaps))
     }
 
     /// The peer's interval in nanoseconds: the port's, unless its own Pings say otherwise.

@@ -70,7 +70,7 @@ fn an_event_of_a_congested_connection_allocates_nothing() {
 #[test]
 fn a_connection_takes_a_bounded_amount_of_memory() {
     const CONNECTIONS: u64 = 10_000;
-    const DOCUMENTED_BYTES: u64 = 3_072;
+    const DOCUMENTED_BYTES: u64 = 2_048;
     let mut engine = None;
     let taken = measure(|| {
         let mut fresh = Engine::new(Policy::default_policy());

@@ -339,7 +339,7 @@ impl Connection {
             FrameKind::Ping if frame.profile.is_unanswered() => self.peer_beats.on_seen(&frame),
             FrameKind::Ping => {
                 let profile = frame.profile;
-                let earlier = self.beats.on_ping(frame, context.now)?;
+                let earlier = self.beats.on_ping(&frame, context.now)?;
                 return Some(Lesson::HostAsked { profile, earlier });
             }
             FrameKind::Pong => {}
