@@ -16,6 +16,7 @@ pub mod heartbeat;
 pub mod heartbeat_probe;
 pub mod inject;
 pub mod listening;
+mod memory;
 pub mod metrics;
 pub mod probe;
 pub mod recording;

@@ -27,6 +27,7 @@ use crate::connections::Connections;
 use crate::driver::clock::{Clock as _, MonotonicClock};
 use crate::driver::{Driver, Report};
 use crate::listening::{self, Listener, Standing, Standings};
+use crate::memory;
 use crate::metrics::{self, Feed, Metrics, MetricsPipeline};
 use crate::probe::RawSocketProber;
 use crate::recording::{FORMAT, Header, Recorder};
@@ -180,6 +181,7 @@ async fn start_source(
     if settings.mode != ModeChoice::SockDiag {
         match start_ebpf(settings, Arc::clone(&listening))? {
             Some(source) => {
+                memory::give_back();
                 let missing =
                     source.missing_signals().iter().map(|missing| missing.signal.to_owned()).collect();
                 return drive(context, source, missing, surroundings).await;
