@@ -89,9 +89,9 @@ struct RunArguments {
 
 #[derive(Debug, clap::Args)]
 struct PublishArguments {
-    /// The kept result.
-    #[arg(long = "in")]
-    input: PathBuf,
+    /// The kept result; more than one where it was measured in pieces.
+    #[arg(long = "in", required = true)]
+    input: Vec<PathBuf>,
     /// Folder of the committed result; its README.md has a block `<!-- overhead -->`.
     #[arg(long, default_value = "tests/overhead")]
     out: PathBuf,
@@ -159,7 +159,8 @@ fn compare(outcome: &Outcome, published: &Path) -> Result<ExitCode> {
 }
 
 fn publish(arguments: &PublishArguments) -> Result<()> {
-    let outcome = Outcome::read(&arguments.input)?;
+    let pieces = arguments.input.iter().map(|path| Outcome::read(path)).collect::<Result<Vec<_>>>()?;
+    let outcome = Outcome::joined(pieces)?;
     outcome.write(&arguments.out.join(RESULT_FILE))?;
     let page = arguments.out.join(PAGE);
     markdown::write_block(&page, &markdown::full(&outcome))?;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
 use crate::statistics::Spread;
@@ -184,6 +184,35 @@ impl Outcome {
         }
     }
 
+    /// One of several that were measured one after the other, on one machine and of one build. A later figure takes the
+    /// place of an earlier one of the same name.
+    ///
+    /// # Errors
+    /// There is none, or they differ in what was measured where.
+    pub(crate) fn joined(pieces: Vec<Self>) -> Result<Self> {
+        let count = pieces.len();
+        let mut pieces = pieces.into_iter();
+        let mut joined = pieces.next().context("there is no result")?;
+        for piece in pieces {
+            ensure!(
+                piece.machine == joined.machine && piece.build == joined.build,
+                "{} on {:?} and {} on {:?} are no pieces of one result",
+                joined.build,
+                joined.machine,
+                piece.build,
+                piece.machine
+            );
+            joined.figures.retain(|figure| piece.figure(&figure.id).is_none());
+            joined.figures.extend(piece.figures);
+            joined.date = joined.date.max(piece.date);
+            joined.load_before = joined.load_before.max(piece.load_before);
+        }
+        if count > 1 {
+            joined.command = format!("cargo xtask bench, in {count} pieces");
+        }
+        Ok(joined)
+    }
+
     /// Reads a kept one.
     ///
     /// # Errors
@@ -263,6 +292,25 @@ mod tests {
         assert!(Goal::AtMost(0.995).is_met(&spread) && !Goal::AtMost(0.99).is_met(&spread));
         assert!(Goal::Within { low: 0.9, high: 1.1 }.is_met(&spread));
         assert!(!Goal::Within { low: 1.0, high: 1.1 }.is_met(&spread));
+    }
+
+    #[test]
+    fn pieces_of_one_build_are_joined() {
+        let piece = |ids: &[&str], value| {
+            let mut outcome = Outcome::here("overhead run".to_owned());
+            outcome.figures =
+                ids.iter().map(|id| Figure::of(*id, *id, Unit::Ratio, &[value]).expect("a value")).collect();
+            outcome
+        };
+        let joined = Outcome::joined(vec![piece(&["a", "b"], 1.0), piece(&["b", "c"], 2.0)]).expect("joined");
+        let ids: Vec<&str> = joined.figures.iter().map(|figure| figure.id.as_str()).collect();
+        assert_eq!(ids, ["a", "b", "c"]);
+        assert_eq!(joined.figure("b").map(|figure| figure.spread.median), Some(2.0));
+        assert_eq!(joined.command, "cargo xtask bench, in 2 pieces");
+        let mut other = piece(&["d"], 1.0);
+        other.build.push_str(" of another day");
+        assert!(Outcome::joined(vec![joined, other]).is_err());
+        assert!(Outcome::joined(Vec::new()).is_err());
     }
 
     #[test]
