@@ -49,6 +49,9 @@ pub(crate) struct BuildOptions {
     /// For another processor than this machine's: needs `rustup target add`, and installs a cross linker.
     #[arg(long, value_enum, default_value_t = Architecture::OF_THIS_MACHINE, requires = "is_static")]
     pub(crate) architecture: Architecture,
+    /// Only see whether it compiles (for another processor): no program is made.
+    #[arg(long, requires = "is_static")]
+    pub(crate) check: bool,
     #[command(flatten)]
     pub(crate) compiler: CompilerOptions,
 }
@@ -67,7 +70,10 @@ pub(crate) fn execute(workspace: &Workspace, options: &BuildOptions) -> Result<(
     let installer = Installer::new(options.compiler.no_install);
     let object = ebpf_object(workspace, &options.compiler, &installer)?;
     console::progress(&format!("eBPF object: {}", object.display()));
-    if options.is_static {
+    if options.check {
+        static_build::compiles(workspace, &object, options.architecture, &installer)?;
+        console::progress(&format!("the static sidecar compiles for {}", options.architecture));
+    } else if options.is_static {
         let program = static_build::sidecar(workspace, &object, options.architecture, &installer)?;
         console::progress(&format!("static sidecar: {}", program.display()));
     } else if !options.only_ebpf {

@@ -39,6 +39,7 @@ pub(crate) fn execute(workspace: &Workspace, options: RunOptions) -> Result<()> 
         only_ebpf: false,
         is_static: false,
         architecture: Architecture::OF_THIS_MACHINE,
+        check: false,
         compiler: options.compiler,
     };
     build_command::execute(workspace, &build)?;
