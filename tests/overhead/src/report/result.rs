@@ -167,7 +167,7 @@ impl Outcome {
     pub(crate) fn here(command: String) -> Self {
         let uname = nix::sys::utsname::uname();
         let kernel =
-            uname.map_or_else(|_| "unknown".to_owned(), |name| name.release().to_string_lossy().into_owned());
+            uname.map_or_else(|_| "unknown".to_owned(), |name| version(&name.release().to_string_lossy()));
         let machine = Machine {
             cpus: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             kernel,
@@ -239,6 +239,11 @@ impl Outcome {
     }
 }
 
+/// The version in a kernel's release: what stands behind it names a builder, which is nobody's business.
+fn version(release: &str) -> String {
+    release.split('-').next().unwrap_or(release).to_owned()
+}
+
 /// The version, and the commit if git knows one.
 fn build() -> String {
     let git = |arguments: &[&str]| {
@@ -278,6 +283,12 @@ fn date(days: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_release_is_cut_to_its_version() {
+        assert_eq!(version("6.18.44-somebody-1"), "6.18.44");
+        assert_eq!(version("6.18"), "6.18");
+    }
 
     #[test]
     fn days_are_dates() {
