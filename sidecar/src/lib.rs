@@ -15,6 +15,7 @@ pub mod driver;
 pub mod heartbeat;
 pub mod heartbeat_probe;
 pub mod inject;
+pub mod kubernetes;
 pub mod listening;
 mod memory;
 pub mod metrics;

@@ -9,12 +9,24 @@ use crate::facts::Owner;
 /// Annotations with this prefix are resource attributes.
 const RESOURCE_PREFIX: &str = "resource.opentelemetry.io/";
 
-/// Variables of the container that hold the pod's own fields, and the fields.
+/// Variables of the container that hold the pod's own fields (the downward API).
+pub mod variables {
+    /// Name of the pod.
+    pub const POD_NAME: &str = "OTEL_RESOURCE_ATTRIBUTES_POD_NAME";
+    /// Its UID.
+    pub const POD_UID: &str = "OTEL_RESOURCE_ATTRIBUTES_POD_UID";
+    /// Its namespace.
+    pub const POD_NAMESPACE: &str = "OTEL_RESOURCE_ATTRIBUTES_NAMESPACE";
+    /// Its node.
+    pub const NODE_NAME: &str = "OTEL_RESOURCE_ATTRIBUTES_NODE_NAME";
+}
+
+/// These variables, and the fields.
 pub(crate) const FIELDS: [(&str, &str); 4] = [
-    ("OTEL_RESOURCE_ATTRIBUTES_POD_NAME", "metadata.name"),
-    ("OTEL_RESOURCE_ATTRIBUTES_POD_UID", "metadata.uid"),
-    ("OTEL_RESOURCE_ATTRIBUTES_NAMESPACE", "metadata.namespace"),
-    ("OTEL_RESOURCE_ATTRIBUTES_NODE_NAME", "spec.nodeName"),
+    (variables::POD_NAME, "metadata.name"),
+    (variables::POD_UID, "metadata.uid"),
+    (variables::POD_NAMESPACE, "metadata.namespace"),
+    (variables::NODE_NAME, "spec.nodeName"),
 ];
 
 /// Owners whose name is the service's, the most telling first, and the attribute that holds it.

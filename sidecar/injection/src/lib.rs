@@ -36,6 +36,7 @@ mod workload;
 pub use annotations::names;
 pub use container::{CONTAINER_NAME, METRICS_PORT_NAME};
 pub use facts::{Facts, Namespace, Owner, PodSecurity, ServerVersion};
+pub use identity::variables;
 pub use json_patch::{Patch, PatchOperation};
 pub use outcome::{NotWanted, Outcome, Report, Skip};
 pub use settings::{

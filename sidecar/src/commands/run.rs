@@ -26,6 +26,7 @@ use crate::config::{Environment, ModeChoice, Settings, Sources};
 use crate::connections::Connections;
 use crate::driver::clock::{Clock as _, MonotonicClock};
 use crate::driver::{Driver, Report};
+use crate::kubernetes::{self, Kubernetes, KubernetesCounters, Publishing};
 use crate::listening::{self, Listener, Standing, Standings};
 use crate::memory;
 use crate::metrics::{self, Feed, Metrics, MetricsPipeline};
@@ -99,9 +100,16 @@ async fn run(
     let page_at = settings.metrics.page_at(metrics_plan.prometheus);
     serve_metrics(page_at, &pipelines.metrics, listeners.standings()).await;
     pipelines.metrics.metrics().reloads_are(Arc::clone(&reloads));
-    let context = Context { settings: &settings, pipelines: &pipelines, sandbox };
+    let counters = Arc::new(KubernetesCounters::default());
+    let mut kubernetes = Kubernetes::start(&settings.kubernetes, &counters);
+    if kubernetes.events.is_some() {
+        pipelines.metrics.metrics().kubernetes_is(counters);
+    }
+    let publishing = kubernetes.publishing.take();
+    let context = Context { settings: &settings, pipelines: &pipelines, sandbox, kubernetes: &kubernetes };
+    let watch = watch.with_events(kubernetes.events.clone());
     let result = start_source(&context, listeners, (watch, reloads)).await;
-    flush(pipelines, settings.shutdown.flush).await;
+    flush(pipelines, publishing, settings.shutdown.flush).await;
     let lost_lines = logs.lost_lines().dropped_lines();
     if lost_lines > 0 {
         warn!(lost_lines, "log lines were lost: standard error was not read");
@@ -114,6 +122,7 @@ struct Context<'a> {
     settings: &'a Settings,
     pipelines: &'a Pipelines,
     sandbox: &'a Sandbox,
+    kubernetes: &'a Kubernetes,
 }
 
 /// What leaves the sidecar.
@@ -180,13 +189,21 @@ async fn start_source(
     let surroundings = Surroundings { listeners, stop, next_rules, reloads };
     if settings.mode != ModeChoice::SockDiag {
         match start_ebpf(settings, Arc::clone(&listening))? {
-            Some(source) => {
+            Ok(source) => {
                 memory::give_back();
-                let missing =
-                    source.missing_signals().iter().map(|missing| missing.signal.to_owned()).collect();
+                let signals = source.missing_signals();
+                if let Some(events) = context.kubernetes.events.as_ref().filter(|_| !signals.is_empty()) {
+                    events.degraded(kubernetes::degraded::without_signals(signals));
+                }
+                let missing = signals.iter().map(|missing| missing.signal.to_owned()).collect();
                 return drive(context, source, missing, surroundings).await;
             }
-            None => info!("mode {} goes on with sock-diag", settings.mode.as_str()),
+            Err(reason) => {
+                info!("mode {} goes on with sock-diag", settings.mode.as_str());
+                if let Some(events) = &context.kubernetes.events {
+                    events.degraded(kubernetes::degraded::without_ebpf(settings.mode, &reason));
+                }
+            }
         }
     }
     if !settings.heartbeats.is_off() {
@@ -213,8 +230,11 @@ struct Surroundings {
     reloads: Arc<ReloadState>,
 }
 
-/// Starts the eBPF source. `None` if this kernel cannot do it and the mode allows the other one.
-fn start_ebpf(settings: &Settings, listening: Arc<Standings>) -> Result<Option<EbpfSource>, CommandError> {
+/// Starts the eBPF source. Gives the reason if it cannot be had and the mode allows the other one.
+fn start_ebpf(
+    settings: &Settings,
+    listening: Arc<Standings>,
+) -> Result<Result<EbpfSource, String>, CommandError> {
     let span = tracing::info_span!(target: own_spans::TARGET, "ackbeat.start", mode = settings.mode.as_str());
     let _entered = span.enter();
     // A capability that is missing is a mistake of the deployment: watching less than was asked for would hide it.
@@ -222,8 +242,9 @@ fn start_ebpf(settings: &Settings, listening: Arc<Standings>) -> Result<Option<E
     if !missing.is_empty() {
         let explanation = Findings::gather().explain();
         if settings.mode == ModeChoice::BestEffort {
-            warn!(missing = missing.join(", "), "the kernel programs may not be loaded: {explanation}");
-            return Ok(None);
+            let missing = missing.join(", ");
+            warn!(missing, "the kernel programs may not be loaded: {explanation}");
+            return Ok(Err(format!("the container lacks {missing}")));
         }
         return Err(CommandError::Missing(explanation));
     }
@@ -238,17 +259,17 @@ fn start_ebpf(settings: &Settings, listening: Arc<Standings>) -> Result<Option<E
             for signal in source.missing_signals() {
                 warn!(signal = signal.signal, fix = signal.fix, "unavailable: {}", signal.reason);
             }
-            Ok(Some(source))
+            Ok(Ok(source))
         }
         Err(error) => {
             let findings = Findings::gather();
             if settings.mode == ModeChoice::Auto && findings.allow_fallback() {
                 warn!(%error, "the kernel programs cannot run here");
-                return Ok(None);
+                return Ok(Err(error.to_string()));
             }
             if settings.mode == ModeChoice::BestEffort {
                 warn!(%error, "the kernel programs cannot run here: {}", findings.explain());
-                return Ok(None);
+                return Ok(Err(error.to_string()));
             }
             Err(CommandError::Missing(format!("{error}\n\n{}", findings.explain())))
         }
@@ -271,7 +292,7 @@ async fn drive<S: Source>(
     surroundings: Surroundings,
 ) -> Result<(), CommandError> {
     let Surroundings { listeners, stop, next_rules, reloads } = surroundings;
-    let Context { settings, pipelines, sandbox } = *context;
+    let Context { settings, pipelines, sandbox, kubernetes } = *context;
     let mode = source.mode();
     let recorder = sandbox.start_with(&sandbox::OF_RECORDING, || begin_recording(settings, mode))?;
     let (publisher, events) = events::channel();
@@ -279,7 +300,8 @@ async fn drive<S: Source>(
     metrics.metrics().source_is(source.mode(), recorder.is_some());
     let mut telemetry = Telemetry::new(spans.tracer(), source.mode(), spans.counts())
         .with_publisher(publisher)
-        .with_metrics(Feed::new(metrics.metrics()));
+        .with_metrics(Feed::new(metrics.metrics()))
+        .with_events(kubernetes.events.clone());
     let mut engine = Engine::new(settings.policy.clone());
     engine.set_deployment(settings.deployment.clone());
     let prober = open_prober(settings, source.mode());
@@ -339,7 +361,7 @@ fn take_censuses(
     report: mpsc::Sender<Vec<Input>>,
     control: &Arc<ReapControl>,
 ) -> Option<SyncSender<ReapWanted>> {
-    let Context { settings, pipelines, sandbox } = *context;
+    let Context { settings, pipelines, sandbox, .. } = *context;
     let leaks = &settings.leaks;
     if leaks.census_interval_ms == 0 {
         return None;
@@ -435,15 +457,20 @@ fn stop_signals() -> Result<mpsc::Receiver<()>, CommandError> {
     Ok(receiver)
 }
 
-/// Exports the last spans and the last totals, on threads that may block, both within one deadline.
-async fn flush(pipelines: Pipelines, deadline: Duration) {
+/// Exports the last spans and the last totals, on threads that may block, and publishes the last Events, all within one deadline.
+async fn flush(pipelines: Pipelines, publishing: Option<Publishing>, deadline: Duration) {
     let Pipelines { spans, metrics } = pipelines;
     let counts = spans.counts();
     let spans = tokio::task::spawn_blocking(move || spans.shut_down(deadline));
     let metrics = tokio::task::spawn_blocking(move || metrics.shut_down(deadline));
     let bound = deadline + FLUSH_GRACE;
-    let (spans, metrics) =
-        tokio::join!(tokio::time::timeout(bound, spans), tokio::time::timeout(bound, metrics));
+    let events = async {
+        if let Some(publishing) = publishing {
+            publishing.finish(deadline).await;
+        }
+    };
+    let (spans, metrics, ()) =
+        tokio::join!(tokio::time::timeout(bound, spans), tokio::time::timeout(bound, metrics), events);
     let totals = counts.totals();
     if !matches!(spans, Ok(Ok(true))) || totals.failed > 0 || totals.dropped > 0 {
         warn!(

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use ackbeat_liveness::Policy;
 use serde::{Deserialize, Serialize};
 
-use super::{HeartbeatLayer, LogFormat, LogLevel, ModeChoice, PolicyName, ProxyChoice, ReapChoice};
+use super::{
+    AttemptChoice, HeartbeatLayer, LogFormat, LogLevel, ModeChoice, PolicyName, ProxyChoice, ReapChoice,
+};
 
 /// The settings that one source gives. Its serialized form is the YAML file's form.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -34,6 +36,8 @@ pub struct Layer {
     pub api: Option<ApiLayer>,
     /// `metrics`
     pub metrics: Option<MetricsLayer>,
+    /// `kubernetes`
+    pub kubernetes: Option<KubernetesLayer>,
     /// `recording`
     pub recording: Option<RecordingLayer>,
     /// `log`
@@ -121,6 +125,14 @@ section! {
     MetricsLayer {
         /// `metrics.listen`
         listen: String,
+    }
+}
+
+section! {
+    /// `kubernetes`
+    KubernetesLayer {
+        /// `kubernetes.events`
+        events: AttemptChoice,
     }
 }
 
@@ -303,6 +315,11 @@ impl Layer {
             leaks: section_overridden(self.leaks, stronger.leaks, LeaksLayer::overridden_by),
             api: section_overridden(self.api, stronger.api, ApiLayer::overridden_by),
             metrics: section_overridden(self.metrics, stronger.metrics, MetricsLayer::overridden_by),
+            kubernetes: section_overridden(
+                self.kubernetes,
+                stronger.kubernetes,
+                KubernetesLayer::overridden_by,
+            ),
             recording: section_overridden(self.recording, stronger.recording, RecordingLayer::overridden_by),
             log: section_overridden(self.log, stronger.log, LogLayer::overridden_by),
             export: section_overridden(self.export, stronger.export, ExportLayer::overridden_by),

@@ -25,8 +25,8 @@ pub use file::parse as parse_yaml;
 pub(crate) use file::says_nothing;
 pub use heartbeat::{AskedByChoice, CustomLayer, HeartbeatLayer, MatchChoice, ProfileChoice};
 pub use layer::{
-    ApiLayer, CloseLayer, ExportLayer, Layer, LeaksLayer, LogLayer, MetricsLayer, OutOfRange, ProbeLayer,
-    RecordingLayer, SecurityLayer, ShutdownLayer, ThresholdsLayer,
+    ApiLayer, CloseLayer, ExportLayer, KubernetesLayer, Layer, LeaksLayer, LogLayer, MetricsLayer,
+    OutOfRange, ProbeLayer, RecordingLayer, SecurityLayer, ShutdownLayer, ThresholdsLayer,
 };
 pub use leaks::ReapChoice;
 pub use sources::{LayerChange, Sources, takes_effect_at_once};
@@ -112,6 +112,16 @@ impl PolicyName {
 }
 
 words! {
+    /// Whether something is tried that others may refuse.
+    AttemptChoice {
+        /// It is tried, and goes on without where it is refused.
+        Auto = "auto",
+        /// It is not tried.
+        Off = "off",
+    }
+}
+
+words! {
     /// How log lines look.
     LogFormat {
         /// For people.
@@ -162,6 +172,8 @@ pub struct Settings {
     pub api: ApiSettings,
     /// Where the page of metrics is.
     pub metrics: MetricsSettings,
+    /// What is said to Kubernetes.
+    pub kubernetes: KubernetesSettings,
     /// Where and how much is recorded.
     pub recording: RecordingSettings,
     /// Logging.
@@ -196,6 +208,13 @@ impl MetricsSettings {
     pub fn page_at(&self, by_variables: Option<SocketAddr>) -> Option<SocketAddr> {
         self.listen.unwrap_or(by_variables)
     }
+}
+
+/// What is said to Kubernetes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KubernetesSettings {
+    /// Whether Events about the own pod are published.
+    pub events: AttemptChoice,
 }
 
 /// Where and how much is recorded.
@@ -351,6 +370,7 @@ impl Settings {
             });
         }
         let probe = layer.probe.unwrap_or_default();
+        let kubernetes = layer.kubernetes.unwrap_or_default();
         let log = layer.log.unwrap_or_default();
         let export = layer.export.unwrap_or_default();
         let security = layer.security.unwrap_or_default();
@@ -385,6 +405,7 @@ impl Settings {
             metrics: MetricsSettings {
                 listen: metrics.listen.map(|value| listen("metrics.listen", Some(value), "")).transpose()?,
             },
+            kubernetes: KubernetesSettings { events: kubernetes.events.unwrap_or(AttemptChoice::Auto) },
             recording: RecordingSettings {
                 file: recording.file,
                 max_bytes: recording.max_bytes.unwrap_or(256 * 1024 * 1024),

@@ -9,8 +9,8 @@ use super::heartbeat::{is_text, names};
 use super::layer;
 use super::reasons::reason;
 use super::{
-    AskedByChoice, LogFormat, LogLevel, MatchChoice, ModeChoice, PolicyName, ProfileChoice, ProxyChoice,
-    ReapChoice, takes_effect_at_once,
+    AskedByChoice, AttemptChoice, LogFormat, LogLevel, MatchChoice, ModeChoice, PolicyName, ProfileChoice,
+    ProxyChoice, ReapChoice, takes_effect_at_once,
 };
 
 /// What a value looks like.
@@ -453,6 +453,18 @@ pub const SETTINGS: &[Setting] = &[
                   path: in a pod that Prometheus scrapes, `0.0.0.0:9464`. Where it cannot listen, the sidecar warns and \
                   goes on without; an address that somebody else has is tried again. The API's listener has the same \
                   page. Its own connections are not watched.",
+    },
+    Setting {
+        key: "kubernetes.events",
+        flag: None,
+        kind: ValueKind::Word(AttemptChoice::WORDS),
+        default: "auto",
+        meaning: "Kubernetes Events about the own pod, as `kubectl describe pod` shows them: `FalseKill` (the host killed peers that \
+                  were there), `LeakSuspected`, `DegradedMode` (eBPF or a signal is missing), `ConfigurationRefused` (a \
+                  configuration that was read anew has a mistake). `auto`: where the pod's name and namespace are known (the \
+                  variables of the injection) and a ServiceAccount's token is mounted, or `KUBECONFIG` names a file. It needs the \
+                  right to `create` `events` of the group `events.k8s.io`; a refusal is told once. Of one reason there are three \
+                  at once and then one a minute; each says how many it stands for. Nothing waits for the API server.",
     },
     Setting {
         key: "recording.file",

@@ -60,6 +60,7 @@ fn a_wrong_value_is_refused_by_name() {
         ),
         ("export: {own_spans: 3}\n", "export.own_spans", "3 is not true or false"),
         ("log: [info]\n", "log", "is not a mapping of settings"),
+        ("kubernetes: {events: on}\n", "kubernetes.events", "is not one of auto, off"),
     ] {
         let message = from_yaml(text).unwrap_err().to_string();
         assert!(message.contains(&format!("key \"{key}\": ")), "{text:?}: {message}");
@@ -215,6 +216,7 @@ fn keys_of_the_structs() -> BTreeSet<String> {
         leaks: Some(LeaksLayer::default()),
         api: Some(ApiLayer::default()),
         metrics: Some(MetricsLayer::default()),
+        kubernetes: Some(KubernetesLayer::default()),
         recording: Some(RecordingLayer::default()),
         log: Some(LogLayer::default()),
         export: Some(ExportLayer::default()),

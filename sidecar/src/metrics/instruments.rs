@@ -20,6 +20,7 @@ use crate::api::counters::ApiCounters;
 use crate::census::control::ReapControl;
 use crate::connections::Storms;
 use crate::driver::Housekeeping;
+use crate::kubernetes::KubernetesCounters;
 use crate::reload::ReloadState;
 use crate::source::Mode;
 use crate::telemetry::attributes;
@@ -192,6 +193,12 @@ impl Metrics {
     pub fn reloads_are(&self, reloads: Arc<ReloadState>) {
         // There is one; a second one would not be counted.
         let _ = self.0.observed.reloads.set(reloads);
+    }
+
+    /// Something is said to Kubernetes, and these are the totals.
+    pub fn kubernetes_is(&self, counters: Arc<KubernetesCounters>) {
+        // There is one; a second one would not be counted.
+        let _ = self.0.observed.kubernetes.set(counters);
     }
 
     pub(super) fn standing(&self) -> &Standing {

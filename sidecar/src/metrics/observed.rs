@@ -16,6 +16,7 @@ use crate::api::counters::{ApiCounters, HeartbeatOutcome};
 use crate::census::control::ReapControl;
 use crate::connections::Storms;
 use crate::driver::Housekeeping;
+use crate::kubernetes::KubernetesCounters;
 use crate::reload::ReloadState;
 use crate::telemetry::pipeline::SpanCounts;
 
@@ -63,6 +64,8 @@ pub(super) struct Observed {
     pub(super) reaps: OnceLock<Arc<ReapControl>>,
     /// What became of readings of the configuration file.
     pub(super) reloads: OnceLock<Arc<ReloadState>>,
+    /// What became of what was said to Kubernetes.
+    pub(super) kubernetes: OnceLock<Arc<KubernetesCounters>>,
 }
 
 /// Sockets by state, in the order of [`TcpState::ALL`](ackbeat_liveness::TcpState::ALL).
@@ -403,6 +406,11 @@ fn api(meter: &Meter, observed: &Arc<Observed>) {
 }
 
 fn own(meter: &Meter, observed: &Arc<Observed>) {
+    counter(meter, &table::KUBERNETES_EVENTS, observed, |observed, instrument| {
+        if let Some(counters) = observed.kubernetes.get() {
+            outcomes(&counters.events().map(|(outcome, count)| (outcome.as_str(), count)), instrument);
+        }
+    });
     counter(meter, &table::CONFIG_RELOADS, observed, |observed, instrument| {
         if let Some(reloads) = observed.reloads.get() {
             outcomes(&reloads.totals().map(|(outcome, count)| (outcome.as_str(), count)), instrument);

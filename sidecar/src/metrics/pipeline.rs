@@ -129,6 +129,7 @@ fn instruments(
         sockets: Mutex::new(None),
         reaps: OnceLock::new(),
         reloads: OnceLock::new(),
+        kubernetes: OnceLock::new(),
     });
     Metrics::new(&provider.meter_with_scope(scope), observed, exemplars)
 }

@@ -14,6 +14,7 @@ use ackbeat_storms::PORTS_MAX;
 use crate::api::ROUTES;
 use crate::api::counters::HeartbeatOutcome;
 use crate::census::control::ReapOutcome;
+use crate::kubernetes::EventOutcome;
 use crate::reload::ReloadOutcome;
 use crate::telemetry::{attributes, leaks};
 
@@ -232,6 +233,8 @@ const RELOAD_OUTCOME: Attribute = Attribute {
     key: OUTCOME,
     values: || ReloadOutcome::ALL.iter().map(|outcome| outcome.as_str()).collect(),
 };
+const KUBERNETES_EVENT_OUTCOME: Attribute =
+    Attribute { key: OUTCOME, values: || EventOutcome::ALL.iter().map(|outcome| outcome.as_str()).collect() };
 /// Key of what found no room.
 pub const LEFT_OUT_OF: &str = "of";
 const LEFT_OUT: Attribute = Attribute { key: LEFT_OUT_OF, values: || vec!["sockets", "ports", "closes"] };
@@ -622,6 +625,14 @@ instruments! {
         &[HEARTBEAT_OUTCOME],
         "Heartbeats that hosts reported: accepted, unmatched (no such connection is watched), redundant (seen on the wire \
          already), or dropped for want of room",
+    );
+    /// Kubernetes Events about the own pod.
+    KUBERNETES_EVENTS = counter(
+        "ackbeat.kubernetes.events",
+        "{event}",
+        &[KUBERNETES_EVENT_OUTCOME],
+        "Kubernetes Events about the own pod: published; dropped (what it would have told found no room, and is in the number of \
+         the next one); refused (no right to); failed (attempts, most of them tried again)",
     );
     /// Readings of the configuration file.
     CONFIG_RELOADS = counter(

@@ -14,6 +14,7 @@ use tracing::{info, warn};
 use super::{ReloadOutcome, ReloadState, Rules};
 use crate::config::{ConfigError, Layer, LayerChange, Settings, Sources};
 use crate::driver::clock::{Clock as _, MonotonicClock};
+use crate::kubernetes::Events;
 
 /// How often the file is looked at.
 const INTERVAL: Duration = Duration::from_secs(2);
@@ -30,13 +31,22 @@ pub struct Watch {
     state: Arc<ReloadState>,
     /// What the file was, or why it could not be read, when it was last looked at.
     seen: Option<Result<String, String>>,
+    /// Who tells Kubernetes of a mistake.
+    events: Option<Events>,
 }
 
 impl Watch {
     /// Settings from `sources` are in force: `in_force`.
     #[must_use]
     pub const fn new(sources: Sources, in_force: Layer, state: Arc<ReloadState>) -> Self {
-        Self { sources, in_force, state, seen: None }
+        Self { sources, in_force, state, seen: None, events: None }
+    }
+
+    /// The same, telling Kubernetes of a mistake, too.
+    #[must_use]
+    pub fn with_events(mut self, events: Option<Events>) -> Self {
+        self.events = events;
+        self
     }
 
     /// Looks at the file. Gives settings if something that takes effect at once is another now. Unless `is_wanted`, a file
@@ -67,6 +77,9 @@ impl Watch {
                     %error,
                     "the configuration has a mistake: the old one stays in force"
                 );
+                if let Some(events) = &self.events {
+                    events.configuration_refused(&error.to_string());
+                }
                 None
             }
         }

@@ -9,6 +9,7 @@ use opentelemetry::trace::SpanContext;
 use tracing::{info, warn};
 
 use super::leaks;
+use crate::kubernetes::Events;
 
 /// Spans of such sockets with one census, suspected and cleared each. The others are in the line's number, in the metric and
 /// in the API.
@@ -21,6 +22,8 @@ pub(super) struct CloseWaits {
     /// Spans that were made: of the suspected, and of the cleared.
     spans: [usize; 2],
     groups: BTreeMap<(GroupKey, bool), Told>,
+    /// Who tells Kubernetes.
+    events: Option<Events>,
 }
 
 /// Sockets of one port.
@@ -36,6 +39,11 @@ struct Told {
 }
 
 impl CloseWaits {
+    /// With somebody who tells Kubernetes, too.
+    pub(super) fn new(events: Option<Events>) -> Self {
+        Self { events, ..Self::default() }
+    }
+
     /// Whether this is about one socket, and told here.
     pub(super) fn is_one(change: &LeakChange) -> bool {
         change.sign == LeakSign::CloseWait && change.connection.is_some()
@@ -104,6 +112,9 @@ impl CloseWaits {
             }
             if suspected {
                 line!(warn);
+                if let Some(events) = &self.events {
+                    events.leak_suspected(sentence);
+                }
             } else {
                 line!(info);
             }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
 use ackbeat_liveness::leak::{GroupKey, LeakChange, LeakSign, ReapWanted};
-use ackbeat_liveness::{CloseInitiator, CloseRecord, ConnectionId, Opened, Output, Reconnect, VerdictChange};
+use ackbeat_liveness::{
+    Assessment, CloseInitiator, CloseRecord, ConnectionId, Opened, Output, Reconnect, VerdictChange,
+};
 use ackbeat_storms::StormEvent;
 use opentelemetry::trace::SpanContext;
 use opentelemetry_sdk::trace::SdkTracer;
@@ -23,6 +25,7 @@ use crate::api::events::Publisher;
 use crate::census::control::{ReapControl, ReapOutcome};
 use crate::connections::Connections;
 use crate::driver::{Housekeeping, Sink};
+use crate::kubernetes::Events;
 use crate::metrics::Feed;
 use crate::source::{Mode, SourceCounters};
 
@@ -36,6 +39,8 @@ pub struct Telemetry {
     /// Who tells the readers of the API's events.
     publisher: Option<Publisher>,
     metrics: Option<Feed>,
+    /// Who tells Kubernetes.
+    events: Option<Events>,
     /// Spans of what is suspected now, for the links of those that tell of its end. At most [`SUSPICIONS_MAX`].
     suspected: BTreeMap<SuspicionKey, SpanContext>,
     /// Sockets that are told together.
@@ -63,6 +68,7 @@ impl Telemetry {
             reported: Housekeeping::default(),
             publisher: None,
             metrics: None,
+            events: None,
             suspected: BTreeMap::new(),
             close_waits: CloseWaits::default(),
             reaper: None,
@@ -81,6 +87,14 @@ impl Telemetry {
     #[must_use]
     pub fn with_metrics(mut self, metrics: Feed) -> Self {
         self.metrics = Some(metrics);
+        self
+    }
+
+    /// The same, telling Kubernetes too.
+    #[must_use]
+    pub fn with_events(mut self, events: Option<Events>) -> Self {
+        self.close_waits = CloseWaits::new(events.clone());
+        self.events = events;
         self
     }
 
@@ -130,6 +144,9 @@ impl Telemetry {
         }
         if change.suspected {
             line!(warn);
+            if let Some(events) = &self.events {
+                events.leak_suspected(sentence);
+            }
         } else {
             line!(info);
         }
@@ -163,6 +180,12 @@ impl Telemetry {
         }
         if let Some(feed) = &self.metrics {
             feed.metrics().closed(record, context);
+        }
+        if record.assessment == Some(Assessment::FalseKill)
+            && !record.still_open
+            && let Some(events) = &self.events
+        {
+            events.false_kill(record, context);
         }
         let (trace_id, span_id) = (context.trace_id(), context.span_id());
         let heartbeat = &record.assessed.heartbeat;

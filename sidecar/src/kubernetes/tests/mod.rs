@@ -1,0 +1,4 @@
+//! Against an API server that is played.
+
+mod events;
+mod server;
