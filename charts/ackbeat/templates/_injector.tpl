@@ -13,6 +13,7 @@ mode: {{ $sidecar.mode }}
 policy: {{ $sidecar.policy }}
 ports: {{ include "ackbeat.numbers" $sidecar.ports }}
 logLevel: {{ $sidecar.logLevel | quote }}
+peers: {{ $sidecar.peers | quote }}
 metricsPort: {{ int $sidecar.metricsPort }}
 otlp:
   endpoint: {{ .Values.otlp.endpoint | quote }}

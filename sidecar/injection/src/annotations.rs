@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::outcome::Skip;
 use crate::quantity;
-use crate::settings::{LogLevel, Mode, OtlpProtocol, Policy, Resources, Settings};
+use crate::settings::{LogLevel, Mode, OtlpProtocol, Peers, Policy, Resources, Settings};
 
 /// The names, as users write them.
 pub mod names {
@@ -20,6 +20,8 @@ pub mod names {
     pub const MODE: &str = "ackbeat.dev/mode";
     /// `off`, `error`, `warn`, `info`, `debug` or `trace`.
     pub const LOG_LEVEL: &str = "ackbeat.dev/log-level";
+    /// `off`, `namespace` or `cluster`.
+    pub const PEERS: &str = "ackbeat.dev/peers";
     /// URL of a collector.
     pub const OTLP_ENDPOINT: &str = "ackbeat.dev/otlp-endpoint";
     /// `grpc` or `http/protobuf`.
@@ -43,6 +45,7 @@ pub mod names {
         POLICY,
         MODE,
         LOG_LEVEL,
+        PEERS,
         OTLP_ENDPOINT,
         OTLP_PROTOCOL,
         CPU_REQUEST,
@@ -110,6 +113,7 @@ impl Chosen {
             names::POLICY => settings.policy = word(text, Policy::from_word, Policy::WORDS)?,
             names::MODE => settings.mode = word(text, Mode::from_word, Mode::WORDS)?,
             names::LOG_LEVEL => settings.log_level = word(text, LogLevel::from_word, LogLevel::WORDS)?,
+            names::PEERS => settings.peers = word(text, Peers::from_word, Peers::WORDS)?,
             names::OTLP_ENDPOINT => {
                 endpoint(text)?;
                 text.clone_into(&mut settings.otlp.endpoint);

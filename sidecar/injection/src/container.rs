@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::annotations::NODE_IP;
 use crate::identity::{FIELDS, Identity};
-use crate::settings::{Mode, Settings};
+use crate::settings::{Mode, Peers, Settings};
 
 /// Name of the injected container.
 pub const CONTAINER_NAME: &str = "ackbeat";
@@ -137,6 +137,9 @@ impl Plan<'_> {
         }
         if self.behind_proxy {
             set("ACKBEAT_PEER_IS_PROXY", "yes".to_owned());
+        }
+        if settings.peers != Peers::Off {
+            set("ACKBEAT_KUBERNETES_PEERS", settings.peers.as_str().to_owned());
         }
         for (key, value) in &settings.settings {
             set(&variable(key), word(value));

@@ -41,6 +41,6 @@ pub use json_patch::{Patch, PatchOperation};
 pub use outcome::{NotWanted, Outcome, Report, Skip};
 pub use settings::{
     BadSetting, EXTRA_CAPABILITIES, ImagePullPolicy, LogLevel, Mode, NativeSidecar, Otlp, OtlpProtocol,
-    Policy, Resources, SeccompProfile, Settings,
+    Peers, Policy, Resources, SeccompProfile, Settings,
 };
 pub use workload::{inject, is_pod_bearing, uninject};

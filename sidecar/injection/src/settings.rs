@@ -85,6 +85,18 @@ words! {
 }
 
 words! {
+    /// Whose addresses the sidecar resolves to names (setting `kubernetes.peers`).
+    Peers {
+        /// Nobody's.
+        Off = "off",
+        /// Those of pods and Services of its own namespace.
+        Namespace = "namespace",
+        /// Those of all namespaces.
+        Cluster = "cluster",
+    }
+}
+
+words! {
     /// How spans and metrics travel (`OTEL_EXPORTER_OTLP_PROTOCOL`).
     OtlpProtocol {
         /// gRPC, usually on port 4317.
@@ -188,6 +200,8 @@ pub struct Settings {
     pub ports: Vec<u16>,
     /// How much is logged.
     pub log_level: LogLevel,
+    /// Whose addresses are resolved to names.
+    pub peers: Peers,
     /// Where the page of metrics is, on every address of the pod; 0 for nowhere. It is not 9464, the default of
     /// OpenTelemetry's exporters: a native sidecar listens before the application and would take it away.
     pub metrics_port: u16,
@@ -225,6 +239,7 @@ impl Default for Settings {
             policy: Policy::Default,
             ports: Vec::new(),
             log_level: LogLevel::Info,
+            peers: Peers::Off,
             metrics_port: 9466,
             otlp: Otlp::default(),
             resources: Resources::default(),

@@ -162,6 +162,7 @@ fn annotations_choose() {
         names::POLICY: "fast",
         names::MODE: "ebpf",
         names::LOG_LEVEL: "debug",
+        names::PEERS: "namespace",
         names::OTLP_ENDPOINT: "http://$(NODE_IP):4318",
         names::OTLP_PROTOCOL: "http/protobuf",
         names::CPU_REQUEST: "50m",
@@ -177,6 +178,7 @@ fn annotations_choose() {
     assert_eq!(value("ACKBEAT_POLICY"), "fast");
     assert_eq!(value("ACKBEAT_MODE"), "ebpf");
     assert_eq!(value("ACKBEAT_LOG_LEVEL"), "debug");
+    assert_eq!(value("ACKBEAT_KUBERNETES_PEERS"), "namespace");
     assert_eq!(value("OTEL_EXPORTER_OTLP_ENDPOINT"), "http://$(NODE_IP):4318");
     assert_eq!(value("OTEL_EXPORTER_OTLP_PROTOCOL"), "http/protobuf");
     assert_eq!(
@@ -205,6 +207,7 @@ fn a_bad_annotation_leaves_the_pod_alone_and_is_named() {
         (names::POLICY, "strict"),
         (names::MODE, "bpf"),
         (names::LOG_LEVEL, "verbose"),
+        (names::PEERS, "all"),
         (names::OTLP_ENDPOINT, "collector:4317"),
         (names::OTLP_PROTOCOL, "http"),
         (names::CPU_REQUEST, "a lot"),

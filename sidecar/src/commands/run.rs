@@ -102,9 +102,7 @@ async fn run(
     pipelines.metrics.metrics().reloads_are(Arc::clone(&reloads));
     let counters = Arc::new(KubernetesCounters::default());
     let mut kubernetes = Kubernetes::start(&settings.kubernetes, &counters);
-    if kubernetes.events.is_some() {
-        pipelines.metrics.metrics().kubernetes_is(counters);
-    }
+    pipelines.metrics.metrics().kubernetes_is(counters);
     let publishing = kubernetes.publishing.take();
     let context = Context { settings: &settings, pipelines: &pipelines, sandbox, kubernetes: &kubernetes };
     let watch = watch.with_events(kubernetes.events.clone());
@@ -301,7 +299,8 @@ async fn drive<S: Source>(
     let mut telemetry = Telemetry::new(spans.tracer(), source.mode(), spans.counts())
         .with_publisher(publisher)
         .with_metrics(Feed::new(metrics.metrics()))
-        .with_events(kubernetes.events.clone());
+        .with_events(kubernetes.events.clone())
+        .with_peers(kubernetes.peers.clone());
     let mut engine = Engine::new(settings.policy.clone());
     engine.set_deployment(settings.deployment.clone());
     let prober = open_prober(settings, source.mode());
@@ -311,6 +310,7 @@ async fn drive<S: Source>(
     let storms = StormSettings { found: source.mode() == Mode::SockDiag, ..StormSettings::default() };
     let connections = Arc::new(Connections::new(engine).with_storms(storms));
     let (report, reports) = mpsc::channel(REPORTS_MAX);
+    kubernetes.watch_own_pod(report.clone());
     let control = Arc::new(ReapControl::new(settings.leaks.reap));
     if let Some(reaper) =
         take_censuses(context, source.mode(), listeners.standings(), report.clone(), &control)

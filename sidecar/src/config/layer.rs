@@ -7,7 +7,8 @@ use ackbeat_liveness::Policy;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AttemptChoice, HeartbeatLayer, LogFormat, LogLevel, ModeChoice, PolicyName, ProxyChoice, ReapChoice,
+    AttemptChoice, HeartbeatLayer, LogFormat, LogLevel, ModeChoice, PeersChoice, PolicyName, ProxyChoice,
+    ReapChoice,
 };
 
 /// The settings that one source gives. Its serialized form is the YAML file's form.
@@ -133,6 +134,10 @@ section! {
     KubernetesLayer {
         /// `kubernetes.events`
         events: AttemptChoice,
+        /// `kubernetes.peers`
+        peers: PeersChoice,
+        /// `kubernetes.own_pod`
+        own_pod: AttemptChoice,
     }
 }
 

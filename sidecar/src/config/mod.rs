@@ -122,6 +122,18 @@ words! {
 }
 
 words! {
+    /// Whose addresses are resolved to names.
+    PeersChoice {
+        /// Nobody's.
+        Off = "off",
+        /// Those of pods and Services of the own namespace.
+        Namespace = "namespace",
+        /// Those of all namespaces.
+        Cluster = "cluster",
+    }
+}
+
+words! {
     /// How log lines look.
     LogFormat {
         /// For people.
@@ -215,6 +227,10 @@ impl MetricsSettings {
 pub struct KubernetesSettings {
     /// Whether Events about the own pod are published.
     pub events: AttemptChoice,
+    /// Whose addresses are resolved to names.
+    pub peers: PeersChoice,
+    /// Whether the own pod is watched for its deletion.
+    pub own_pod: AttemptChoice,
 }
 
 /// Where and how much is recorded.
@@ -405,7 +421,11 @@ impl Settings {
             metrics: MetricsSettings {
                 listen: metrics.listen.map(|value| listen("metrics.listen", Some(value), "")).transpose()?,
             },
-            kubernetes: KubernetesSettings { events: kubernetes.events.unwrap_or(AttemptChoice::Auto) },
+            kubernetes: KubernetesSettings {
+                events: kubernetes.events.unwrap_or(AttemptChoice::Auto),
+                peers: kubernetes.peers.unwrap_or(PeersChoice::Off),
+                own_pod: kubernetes.own_pod.unwrap_or(AttemptChoice::Auto),
+            },
             recording: RecordingSettings {
                 file: recording.file,
                 max_bytes: recording.max_bytes.unwrap_or(256 * 1024 * 1024),

@@ -9,8 +9,8 @@ use super::heartbeat::{is_text, names};
 use super::layer;
 use super::reasons::reason;
 use super::{
-    AskedByChoice, AttemptChoice, LogFormat, LogLevel, MatchChoice, ModeChoice, PolicyName, ProfileChoice,
-    ProxyChoice, ReapChoice, takes_effect_at_once,
+    AskedByChoice, AttemptChoice, LogFormat, LogLevel, MatchChoice, ModeChoice, PeersChoice, PolicyName,
+    ProfileChoice, ProxyChoice, ReapChoice, takes_effect_at_once,
 };
 
 /// What a value looks like.
@@ -465,6 +465,27 @@ pub const SETTINGS: &[Setting] = &[
                   variables of the injection) and a ServiceAccount's token is mounted, or `KUBECONFIG` names a file. It needs the \
                   right to `create` `events` of the group `events.k8s.io`; a refusal is told once. Of one reason there are three \
                   at once and then one a minute; each says how many it stands for. Nothing waits for the API server.",
+    },
+    Setting {
+        key: "kubernetes.peers",
+        flag: None,
+        kind: ValueKind::Word(PeersChoice::WORDS),
+        default: "off",
+        meaning: "Resolves the addresses of peers to pods and Services: `ackbeat.peer.k8s.pod.name` or `ackbeat.peer.k8s.service.name`, \
+                  and `ackbeat.peer.k8s.namespace.name`, on spans, in log lines of closes and in Events. `namespace`: those of \
+                  the own namespace; `cluster`: all. It watches, with the rights to `list` and `watch` `pods` and `services`; a \
+                  refusal is told once. At most 10,000 addresses of each kind are known, what finds no room is counted. Each \
+                  sidecar watches for itself: in a large cluster `cluster` costs the API server a message for each sidecar and \
+                  each change of a pod.",
+    },
+    Setting {
+        key: "kubernetes.own_pod",
+        flag: None,
+        kind: ValueKind::Word(AttemptChoice::WORDS),
+        default: "auto",
+        meaning: "Watches the own pod for its `deletionTimestamp`: what the host closes from then on, in a `preStop` hook for \
+                  example, is a planned restart; without, only from SIGTERM on. `auto`: where the sidecar knows its pod and has a \
+                  token, as for `kubernetes.events`. It needs the rights to `list` and `watch` `pods`; a refusal is told once.",
     },
     Setting {
         key: "recording.file",

@@ -60,6 +60,7 @@ fn a_wrong_value_is_refused_by_name() {
         ),
         ("export: {own_spans: 3}\n", "export.own_spans", "3 is not true or false"),
         ("log: [info]\n", "log", "is not a mapping of settings"),
+        ("kubernetes: {peers: all}\n", "kubernetes.peers", "is not one of off, namespace, cluster"),
         ("kubernetes: {events: on}\n", "kubernetes.events", "is not one of auto, off"),
     ] {
         let message = from_yaml(text).unwrap_err().to_string();

@@ -22,6 +22,7 @@ use super::OwnPod;
 use super::aggregation::{Aggregation, Batch, Rate};
 use super::connection::Connection;
 use super::counters::{EventOutcome, KubernetesCounters};
+use super::peers::PeerName;
 use super::reason::{self, Reason};
 
 /// Happenings that wait to be told. What finds no room is counted, and its number is told all the same.
@@ -104,6 +105,7 @@ impl Events {
         counters: Arc<KubernetesCounters>,
         pace: Pace,
     ) -> (Self, Publishing) {
+        counters.events_are_on();
         let (waiting, happenings) = mpsc::channel(WAITING_MAX);
         let shared = Arc::new(SharedCounts { counters, unqueued: Default::default() });
         let (stop, stopped) = oneshot::channel();
@@ -111,9 +113,9 @@ impl Events {
         (Self { waiting, shared }, Publishing { stop, task })
     }
 
-    /// The host killed a peer that was there, and `span` tells of it.
-    pub fn false_kill(&self, record: &CloseRecord, span: &SpanContext) {
-        self.tell(Reason::FalseKill, reason::killed(record, span.trace_id()));
+    /// The host killed a peer that was there; `span` tells of it, and `peer` is who it is to Kubernetes.
+    pub fn false_kill(&self, record: &CloseRecord, span: &SpanContext, peer: Option<&PeerName>) {
+        self.tell(Reason::FalseKill, reason::killed(record, peer, span.trace_id()));
     }
 
     /// A leak is suspected.
@@ -151,6 +153,8 @@ async fn run(
     mut stopped: oneshot::Receiver<()>,
 ) {
     let client = tokio::select! {
+        // Where there is a way, what waits is told even if the end has come.
+        biased;
         client = connection => client,
         _ = &mut stopped => return,
     };

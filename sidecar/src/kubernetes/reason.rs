@@ -6,6 +6,8 @@ use std::time::Duration;
 use ackbeat_liveness::CloseRecord;
 use opentelemetry::TraceId;
 
+use super::peers::PeerName;
+
 /// Longest text of an Event, in bytes (`noteLengthLimit` of the API server is 1024).
 pub const NOTE_MAX_BYTES: usize = 1_000;
 
@@ -79,11 +81,12 @@ fn one_line(text: &str) -> String {
 
 /// Which peer was killed, and what was known of it.
 #[must_use]
-pub(super) fn killed(record: &CloseRecord, trace_id: TraceId) -> String {
+pub(super) fn killed(record: &CloseRecord, peer: Option<&PeerName>, trace_id: TraceId) -> String {
     let ends = &record.endpoints;
-    let peer = SocketAddr::new(ends.peer_address.to_canonical(), ends.peer_port);
+    let address = SocketAddr::new(ends.peer_address.to_canonical(), ends.peer_port);
+    let named = peer.map_or_else(String::new, |peer| format!(" ({peer})"));
     let mut text = format!(
-        "{peer}: {} on port {}, verdict {} ({})",
+        "{address}{named}: {} on port {}, verdict {} ({})",
         record.kind.as_str(),
         ends.local_port,
         record.assessed.verdict.as_str(),
@@ -128,6 +131,9 @@ pub mod degraded {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::ModeChoice;
+    use crate::kubernetes::PeerKind;
+    use crate::source::ebpf::MissingSignal;
     use crate::telemetry::test_records as records;
 
     const TRACE: TraceId = TraceId::from_bytes([0x0a; 16]);
@@ -136,17 +142,19 @@ mod tests {
     fn a_kill_is_told_in_one_sentence() {
         let record = records::false_kill();
         assert_eq!(
-            Reason::FalseKill.note(&killed(&record, TRACE), 1, Duration::ZERO),
+            Reason::FalseKill.note(&killed(&record, None, TRACE), 1, Duration::ZERO),
             "the host killed a peer that was there, 10.0.0.2:40001: heartbeat_kill on port 8080, verdict congested (drain), missed \
              2, send queue 4000 bytes, post-mortem app_progress, trace 0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a"
         );
+        let peer =
+            PeerName { kind: PeerKind::Pod, namespace: "shop".to_owned(), name: "reader-0".to_owned() };
         let mut bare = records::false_kill();
         bare.snapshot = None;
         bare.postmortem = None;
         bare.assessed.heartbeat.missed = None;
         assert_eq!(
-            killed(&bare, TRACE),
-            "10.0.0.2:40001: heartbeat_kill on port 8080, verdict congested (drain), trace 0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a"
+            killed(&bare, Some(&peer), TRACE),
+            "10.0.0.2:40001 (pod shop/reader-0): heartbeat_kill on port 8080, verdict congested (drain), trace 0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a"
         );
     }
 
@@ -164,6 +172,24 @@ mod tests {
         assert_eq!(
             Reason::LeakSuspected.note("remote 10.0.0.7:80: full", 2, Duration::ZERO),
             "remote 10.0.0.7:80: full (the latest of 2 within 1 s)"
+        );
+    }
+
+    #[test]
+    fn a_degraded_mode_says_what_is_missing_and_why() {
+        assert_eq!(
+            degraded::without_ebpf(ModeChoice::BestEffort, "the container lacks CAP_BPF, CAP_PERFMON"),
+            "mode best-effort goes on with sock-diag, without heartbeats, resets and the closing process: the container lacks \
+             CAP_BPF, CAP_PERFMON"
+        );
+        let missing = |signal, reason: &str| MissingSignal {
+            signal,
+            reason: reason.to_owned(),
+            fix: "a newer kernel".to_owned(),
+        };
+        assert_eq!(
+            degraded::without_signals(&[missing("terminations", "no BTF"), missing("resets", "no hook")]),
+            "mode ebpf goes on without terminations (no BTF), resets (no hook)"
         );
     }
 

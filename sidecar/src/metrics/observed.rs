@@ -407,8 +407,20 @@ fn api(meter: &Meter, observed: &Arc<Observed>) {
 
 fn own(meter: &Meter, observed: &Arc<Observed>) {
     counter(meter, &table::KUBERNETES_EVENTS, observed, |observed, instrument| {
-        if let Some(counters) = observed.kubernetes.get() {
-            outcomes(&counters.events().map(|(outcome, count)| (outcome.as_str(), count)), instrument);
+        if let Some(events) = observed.kubernetes.get().and_then(|counters| counters.events()) {
+            outcomes(&events.map(|(outcome, count)| (outcome.as_str(), count)), instrument);
+        }
+    });
+    up_down_counter(meter, &table::KUBERNETES_PEERS, observed, |observed, instrument| {
+        for (kind, count) in
+            observed.kubernetes.get().and_then(|counters| counters.peers()).into_iter().flatten()
+        {
+            instrument.observe(signed(count), &[KeyValue::new(table::KIND, kind.as_str())]);
+        }
+    });
+    counter(meter, &table::KUBERNETES_PEERS_LEFT_OUT, observed, |observed, instrument| {
+        if let Some(count) = observed.kubernetes.get().and_then(|counters| counters.peers_left_out()) {
+            instrument.observe(count, &[]);
         }
     });
     counter(meter, &table::CONFIG_RELOADS, observed, |observed, instrument| {

@@ -14,7 +14,7 @@ use ackbeat_storms::PORTS_MAX;
 use crate::api::ROUTES;
 use crate::api::counters::HeartbeatOutcome;
 use crate::census::control::ReapOutcome;
-use crate::kubernetes::EventOutcome;
+use crate::kubernetes::{EventOutcome, PeerKind};
 use crate::reload::ReloadOutcome;
 use crate::telemetry::{attributes, leaks};
 
@@ -235,6 +235,10 @@ const RELOAD_OUTCOME: Attribute = Attribute {
 };
 const KUBERNETES_EVENT_OUTCOME: Attribute =
     Attribute { key: OUTCOME, values: || EventOutcome::ALL.iter().map(|outcome| outcome.as_str()).collect() };
+/// Key of what something is to Kubernetes.
+pub const KIND: &str = "kind";
+const KUBERNETES_KIND: Attribute =
+    Attribute { key: KIND, values: || PeerKind::ALL.iter().map(|kind| kind.as_str()).collect() };
 /// Key of what found no room.
 pub const LEFT_OUT_OF: &str = "of";
 const LEFT_OUT: Attribute = Attribute { key: LEFT_OUT_OF, values: || vec!["sockets", "ports", "closes"] };
@@ -633,6 +637,22 @@ instruments! {
         &[KUBERNETES_EVENT_OUTCOME],
         "Kubernetes Events about the own pod: published; dropped (what it would have told found no room, and is in the number of \
          the next one); refused (no right to); failed (attempts, most of them tried again)",
+    );
+    /// Addresses whose owner is known.
+    KUBERNETES_PEERS = Instrument {
+        name: "ackbeat.kubernetes.peers",
+        kind: Kind::UpDownCounter,
+        unit: "{address}",
+        meaning: "Addresses of pods and Services that peers are known by, those of a minute ago among them",
+        attributes: &[KUBERNETES_KIND],
+        from_start: false,
+    };
+    /// Addresses without room.
+    KUBERNETES_PEERS_LEFT_OUT = counter(
+        "ackbeat.kubernetes.peers.left_out",
+        "{address}",
+        &[],
+        "Times that an address of a pod or a Service found no room: 10,000 of each kind are known at most",
     );
     /// Readings of the configuration file.
     CONFIG_RELOADS = counter(

@@ -9,6 +9,7 @@ use ackbeat_liveness::{
 use opentelemetry::{Key, KeyValue, Value};
 use opentelemetry_semantic_conventions::attribute as semconv;
 
+use crate::kubernetes::{PeerKind, PeerName};
 use crate::source::Mode;
 
 /// `ackbeat.close.kind`: a [`CloseKind`].
@@ -95,6 +96,12 @@ pub const EVIDENCE_SCOPE: &str = "ackbeat.evidence.scope";
 pub const MODE: &str = "ackbeat.mode";
 /// `ackbeat.events_dropped`: records that were lost while the connection lived.
 pub const EVENTS_DROPPED: &str = "ackbeat.events_dropped";
+/// `ackbeat.peer.k8s.pod.name`: the pod that has the peer's address (setting `kubernetes.peers`).
+pub const PEER_POD_NAME: &str = "ackbeat.peer.k8s.pod.name";
+/// `ackbeat.peer.k8s.service.name`: the Service that has it.
+pub const PEER_SERVICE_NAME: &str = "ackbeat.peer.k8s.service.name";
+/// `ackbeat.peer.k8s.namespace.name`: the namespace of that pod or Service.
+pub const PEER_NAMESPACE_NAME: &str = "ackbeat.peer.k8s.namespace.name";
 /// `ackbeat.storm.peak_per_second`: most arrivals within a second.
 pub const STORM_PEAK_PER_SECOND: &str = "ackbeat.storm.peak_per_second";
 /// `ackbeat.storm.baseline_per_second`: arrivals per second that are usual on the port.
@@ -175,6 +182,17 @@ impl Attributes {
         let (has_ack, has_inbound) = has_ages(record, mode);
         self.count(TCP_LAST_ACK_AGE_MS, record.assessed.last_ack_age_ms.filter(|_| has_ack));
         self.count(TCP_LAST_INBOUND_AGE_MS, record.assessed.last_inbound_age_ms.filter(|_| has_inbound));
+    }
+
+    /// Who the peer is to Kubernetes, where that is known.
+    pub(super) fn peer(&mut self, peer: Option<&PeerName>) {
+        let Some(peer) = peer else { return };
+        let of_name = match peer.kind {
+            PeerKind::Pod => PEER_POD_NAME,
+            PeerKind::Service => PEER_SERVICE_NAME,
+        };
+        self.set(of_name, peer.name.clone());
+        self.set(PEER_NAMESPACE_NAME, peer.namespace.clone());
     }
 
     /// What only the close's span says.

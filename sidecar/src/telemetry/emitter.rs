@@ -1,10 +1,11 @@
 //! What the engine decides, told to people and backends.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
-use ackbeat_liveness::leak::{GroupKey, LeakChange, LeakSign, ReapWanted};
+use ackbeat_liveness::leak::{GroupKey, LeakChange, LeakSign, ReapWanted, Side};
 use ackbeat_liveness::{
     Assessment, CloseInitiator, CloseRecord, ConnectionId, Opened, Output, Reconnect, VerdictChange,
 };
@@ -25,7 +26,7 @@ use crate::api::events::Publisher;
 use crate::census::control::{ReapControl, ReapOutcome};
 use crate::connections::Connections;
 use crate::driver::{Housekeeping, Sink};
-use crate::kubernetes::Events;
+use crate::kubernetes::{Events, PeerName, Peers};
 use crate::metrics::Feed;
 use crate::source::{Mode, SourceCounters};
 
@@ -41,6 +42,8 @@ pub struct Telemetry {
     metrics: Option<Feed>,
     /// Who tells Kubernetes.
     events: Option<Events>,
+    /// Who knows peers by their names.
+    peers: Option<Peers>,
     /// Spans of what is suspected now, for the links of those that tell of its end. At most [`SUSPICIONS_MAX`].
     suspected: BTreeMap<SuspicionKey, SpanContext>,
     /// Sockets that are told together.
@@ -69,6 +72,7 @@ impl Telemetry {
             publisher: None,
             metrics: None,
             events: None,
+            peers: None,
             suspected: BTreeMap::new(),
             close_waits: CloseWaits::default(),
             reaper: None,
@@ -96,6 +100,27 @@ impl Telemetry {
         self.close_waits = CloseWaits::new(events.clone());
         self.events = events;
         self
+    }
+
+    /// The same, naming peers.
+    #[must_use]
+    pub fn with_peers(mut self, peers: Option<Peers>) -> Self {
+        self.peers = peers;
+        self
+    }
+
+    /// Who has an address, where that is known.
+    fn name_of(&self, address: IpAddr) -> Option<Arc<PeerName>> {
+        self.peers.as_ref().and_then(|peers| peers.name_of(address))
+    }
+
+    /// The other side of a leak, where it is one port or one socket.
+    fn peer_of(&self, change: &LeakChange) -> Option<Arc<PeerName>> {
+        match (change.endpoints, change.group.side) {
+            (Some(endpoints), _) => self.name_of(endpoints.peer_address),
+            (None, Side::Remote) => self.name_of(change.group.address),
+            (None, Side::Local) => None,
+        }
     }
 
     /// The same with somebody who destroys sockets.
@@ -145,7 +170,10 @@ impl Telemetry {
         if change.suspected {
             line!(warn);
             if let Some(events) = &self.events {
-                events.leak_suspected(sentence);
+                events.leak_suspected(match self.peer_of(change) {
+                    Some(peer) => format!("{sentence} ({peer})"),
+                    None => sentence,
+                });
             }
         } else {
             line!(info);
@@ -155,7 +183,9 @@ impl Telemetry {
     fn leak_span(&mut self, change: &LeakChange) -> SpanContext {
         let key = (change.sign, change.group, change.connection);
         let before = self.suspected.remove(&key);
-        let context = leaks::emit(&self.tracer, change, before, self.mode, &WallClock::now());
+        let peer = self.peer_of(change);
+        let context =
+            leaks::emit(&self.tracer, change, before, self.mode, peer.as_deref(), &WallClock::now());
         if change.suspected && self.suspected.len() < SUSPICIONS_MAX {
             self.suspected.insert(key, context.clone());
         }
@@ -172,7 +202,9 @@ impl Telemetry {
 
     fn closed(&mut self, record: &CloseRecord) {
         let follows = self.ends.take_followed_by(record.connection);
-        let emitted = spans::emit(&self.tracer, record, self.mode, &WallClock::now(), follows.as_ref());
+        let peer = self.name_of(record.endpoints.peer_address);
+        let peer = peer.as_deref();
+        let emitted = spans::emit(&self.tracer, record, self.mode, &WallClock::now(), follows.as_ref(), peer);
         let context = emitted.host_close.as_ref().unwrap_or(&emitted.root);
         self.ends.note(record, context);
         if let Some(publisher) = &mut self.publisher {
@@ -185,7 +217,7 @@ impl Telemetry {
             && !record.still_open
             && let Some(events) = &self.events
         {
-            events.false_kill(record, context);
+            events.false_kill(record, context, peer);
         }
         let (trace_id, span_id) = (context.trace_id(), context.span_id());
         let heartbeat = &record.assessed.heartbeat;
@@ -207,6 +239,7 @@ impl Telemetry {
                     is_final = record.is_final,
                     peer_address = %record.endpoints.peer_address.to_canonical(),
                     peer_port = record.endpoints.peer_port,
+                    peer = peer.map(|peer| peer.to_string()),
                     local_port = record.endpoints.local_port,
                     lifetime_ms =
                         (!record.preexisting).then(|| record.closed_at.ms_since(record.opened_at)),

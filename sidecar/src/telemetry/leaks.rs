@@ -6,9 +6,10 @@ use opentelemetry::trace::{Link, Span as _, SpanBuilder, SpanContext, SpanKind, 
 use opentelemetry::{KeyValue, Value};
 use opentelemetry_semantic_conventions::attribute as semconv;
 
-use super::attributes;
+use super::attributes::{self, Attributes};
 use super::wall_clock::WallClock;
 use crate::census::control::ReapOutcome;
+use crate::kubernetes::PeerName;
 use crate::source::Mode;
 
 /// Name of the span of a suspicion: from when its sign began to when it was raised.
@@ -94,6 +95,7 @@ pub fn emit<T: Tracer>(
     change: &LeakChange,
     suspected: Option<SpanContext>,
     mode: Mode,
+    peer: Option<&PeerName>,
     clock: &WallClock,
 ) -> SpanContext {
     let mut all = place(&change.group, change.endpoints.as_ref(), mode);
@@ -113,6 +115,9 @@ pub fn emit<T: Tracer>(
         known(semconv::PROCESS_EXECUTABLE_NAME, Some(owner.command.clone().into()));
         known(FD_COUNT, Some(count(owner.fd_count)));
     }
+    let mut named = Attributes::default();
+    named.peer(peer);
+    all.append(&mut named.0);
     let builder = SpanBuilder::from_name(if change.suspected { SUSPECTED } else { CLEARED })
         .with_kind(SpanKind::Internal)
         .with_start_time(clock.time_of(change.since))

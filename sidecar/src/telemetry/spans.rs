@@ -15,6 +15,7 @@ use opentelemetry_sdk::propagation::TraceContextPropagator;
 
 use super::attributes::{self, Attributes};
 use super::wall_clock::WallClock;
+use crate::kubernetes::PeerName;
 use crate::source::Mode;
 
 /// Names of the root span: with and without a heartbeat or an upgrade.
@@ -33,13 +34,15 @@ pub struct Emitted {
 
 /// Hands the spans of a record to `tracer`. It never blocks: the tracer's processor queues or drops.
 ///
-/// `follows` is the span of the end that the connection followed, if it is the return of a peer.
+/// `follows` is the span of the end that the connection followed, if it is the return of a peer; `peer` is who the peer is to
+/// Kubernetes.
 pub fn emit<T: Tracer>(
     tracer: &T,
     record: &CloseRecord,
     mode: Mode,
     clock: &WallClock,
     follows: Option<&SpanContext>,
+    peer: Option<&PeerName>,
 ) -> Emitted
 where
     T::Span: Send + Sync + 'static,
@@ -50,6 +53,7 @@ where
     let mut of_root = Attributes::default();
     of_root.common(record, mode);
     of_root.root(record);
+    of_root.peer(peer);
     let links = record
         .reconnect
         .as_ref()
@@ -72,6 +76,7 @@ where
         let mut of_close = Attributes::default();
         of_close.common(record, mode);
         of_close.close(record);
+        of_close.peer(peer);
         let mut span = start(
             tracer,
             SpanBuilder::from_name(name(CLOSE_NAMES))

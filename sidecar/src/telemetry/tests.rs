@@ -19,6 +19,7 @@ use super::pipeline::Pipeline;
 use super::test_records as records;
 use super::wall_clock::WallClock;
 use super::{attributes, spans};
+use crate::kubernetes::{PeerKind, PeerName};
 use crate::source::Mode;
 
 mod hanging;
@@ -62,7 +63,7 @@ fn spans_of(record: &CloseRecord) -> Vec<SpanData> {
 fn spans_in(mode: Mode, record: &CloseRecord) -> Vec<SpanData> {
     let collector = Collector::default();
     let pipeline = Pipeline::with_exporter(&plan(), resource(), collector.clone()).unwrap();
-    spans::emit(&pipeline.tracer(), record, mode, &clock(), None);
+    spans::emit(&pipeline.tracer(), record, mode, &clock(), None, None);
     assert!(pipeline.shut_down(DEADLINE));
     std::mem::take(&mut *collector.0.lock().unwrap())
 }
@@ -114,7 +115,7 @@ fn lines_of(record: &CloseRecord) -> Vec<serde_json::Value> {
     let written = Text::default();
     let pipeline =
         Pipeline::with_exporter(&plan(), resource(), ConsoleExporter::new(written.clone())).unwrap();
-    spans::emit(&pipeline.tracer(), record, Mode::Ebpf, &clock(), None);
+    spans::emit(&pipeline.tracer(), record, Mode::Ebpf, &clock(), None, None);
     assert!(pipeline.shut_down(DEADLINE));
     let bytes = written.0.lock().unwrap().clone();
     let mut names = BTreeMap::new();
@@ -153,7 +154,7 @@ fn a_console_line_has_exactly_the_promised_keys_in_order() {
     let written = Text::default();
     let pipeline =
         Pipeline::with_exporter(&plan(), resource(), ConsoleExporter::new(written.clone())).unwrap();
-    spans::emit(&pipeline.tracer(), &records::false_kill(), Mode::Ebpf, &clock(), None);
+    spans::emit(&pipeline.tracer(), &records::false_kill(), Mode::Ebpf, &clock(), None, None);
     assert!(pipeline.shut_down(DEADLINE));
     let bytes = written.0.lock().unwrap().clone();
     let text = String::from_utf8(bytes).unwrap();
@@ -254,6 +255,28 @@ fn a_close_about_which_all_is_known_has_every_attribute_and_no_other() {
 }
 
 #[test]
+fn a_peer_that_is_known_is_named_on_both_spans() {
+    let name = |kind| PeerName { kind, namespace: "shop".to_owned(), name: "reader-0".to_owned() };
+    for (kind, of_name) in
+        [(PeerKind::Pod, attributes::PEER_POD_NAME), (PeerKind::Service, attributes::PEER_SERVICE_NAME)]
+    {
+        let collector = Collector::default();
+        let pipeline = Pipeline::with_exporter(&plan(), resource(), collector.clone()).unwrap();
+        let peer = name(kind);
+        spans::emit(&pipeline.tracer(), &records::false_kill(), Mode::Ebpf, &clock(), None, Some(&peer));
+        assert!(pipeline.shut_down(DEADLINE));
+        let spans = std::mem::take(&mut *collector.0.lock().unwrap());
+        assert_eq!(spans.len(), 2);
+        for span in &spans {
+            let all = attributes_of(span);
+            assert_eq!(text(&all, of_name).as_deref(), Some("reader-0"), "{}", span.name);
+            assert_eq!(text(&all, attributes::PEER_NAMESPACE_NAME).as_deref(), Some("shop"));
+            assert_eq!(all.keys().filter(|key| key.starts_with("ackbeat.peer.")).count(), 2);
+        }
+    }
+}
+
+#[test]
 fn what_is_unknown_has_no_attribute() {
     let spans = spans_of(&records::unknown_abort());
     let close = attributes_of(&spans[0]);
@@ -310,7 +333,7 @@ fn a_return_links_to_the_end_that_it_follows_and_says_what_it_cost() {
     let pipeline = Pipeline::with_exporter(&plan(), resource(), collector.clone()).unwrap();
     let mut ends = EndSpans::default();
     let end = records::false_kill();
-    let emitted = spans::emit(&pipeline.tracer(), &end, Mode::Ebpf, &clock(), None);
+    let emitted = spans::emit(&pipeline.tracer(), &end, Mode::Ebpf, &clock(), None, None);
     let close = emitted.host_close.unwrap();
     ends.note(&end, &close);
     let mut back = records::graceful();
@@ -330,7 +353,7 @@ fn a_return_links_to_the_end_that_it_follows_and_says_what_it_cost() {
     let follows = ends.take_followed_by(back.connection);
     assert_eq!(follows.as_ref(), Some(&close));
     assert_eq!(ends.take_followed_by(back.connection), None, "each span once");
-    spans::emit(&pipeline.tracer(), &back, Mode::Ebpf, &clock(), follows.as_ref());
+    spans::emit(&pipeline.tracer(), &back, Mode::Ebpf, &clock(), follows.as_ref(), None);
     assert!(pipeline.shut_down(DEADLINE));
     let spans = std::mem::take(&mut *collector.0.lock().unwrap());
     let root = spans.last().unwrap();
@@ -442,7 +465,7 @@ fn a_black_hole_costs_spans_and_nothing_else(protocol: OtlpProtocol) {
     const RECORDS: u64 = 2_000;
     let start = Instant::now();
     for _ in 0..RECORDS {
-        spans::emit(&tracer, &record, Mode::Ebpf, &clock(), None);
+        spans::emit(&tracer, &record, Mode::Ebpf, &clock(), None, None);
     }
     // One export alone would take its timeout of 60 s.
     assert!(start.elapsed() < DEADLINE, "the caller waited for the collector");
@@ -478,7 +501,7 @@ fn a_collector_that_is_down_costs_counted_spans(protocol: OtlpProtocol) {
     let pipeline = Pipeline::start(&plan, resource()).unwrap();
     let counts = pipeline.counts();
     for batch in 1..=2 {
-        spans::emit(&pipeline.tracer(), &records::false_kill(), Mode::Ebpf, &clock(), None);
+        spans::emit(&pipeline.tracer(), &records::false_kill(), Mode::Ebpf, &clock(), None, None);
         std::thread::sleep(Duration::from_millis(100));
         assert_eq!(counts.totals().waiting, 2 * batch, "refused connections pass");
     }
@@ -515,7 +538,7 @@ fn a_broken_pipe_is_counted_and_survived() {
     let pipeline = Pipeline::with_exporter(&plan(), resource(), ConsoleExporter::new(Broken)).unwrap();
     let counts = pipeline.counts();
     for spans in [2, 4] {
-        spans::emit(&pipeline.tracer(), &records::false_kill(), Mode::Ebpf, &clock(), None);
+        spans::emit(&pipeline.tracer(), &records::false_kill(), Mode::Ebpf, &clock(), None, None);
         wait_until("the failed export", || counts.totals().failed == spans);
     }
     pipeline.shut_down(DEADLINE);

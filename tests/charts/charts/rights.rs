@@ -55,7 +55,16 @@ fn no_right_is_granted_that_is_not_used() -> Result<()> {
     ensure!(found == with(&[]), "{found:#?}");
     let found = rights(vec!["tls.mode=helm", "events.enabled=false", "sidecarEvents.namespaces={shop}"])?;
     ensure!(found == with(&["shop: events.k8s.io/events create"]), "{found:#?}");
-    let found = rights(vec!["rbac.create=false"])?;
+    let none = ["tls.mode=helm", "events.enabled=false"];
+    let of_peers = |set: &[&'static str]| rights(none.iter().chain(set).copied().collect());
+    let found = of_peers(&["sidecarPeers.namespaces={shop}"])?;
+    ensure!(found == with(&["shop: /pods list,watch", "shop: /services list,watch"]), "{found:#?}");
+    let found = of_peers(&["sidecarPeers.namespaces={shop,checkout}", "sidecar.peers=cluster"])?;
+    let everywhere = with(&["everywhere: /pods list,watch", "everywhere: /services list,watch"]);
+    ensure!(found == everywhere, "{found:#?}");
+    let found = of_peers(&["sidecar.peers=cluster"])?;
+    ensure!(found == with(&[]), "without a namespace nobody may: {found:#?}");
+    let found = rights(vec!["rbac.create=false", "sidecarPeers.namespaces={shop}", "sidecar.peers=cluster"])?;
     ensure!(found.is_empty(), "{found:#?}");
     Ok(())
 }
@@ -69,6 +78,6 @@ fn every_rule_has_its_reason_beside_it() -> Result<()> {
         ensure!(pair[0].starts_with("# "), "no reason above `{}`", pair[1]);
         rules += 1;
     }
-    ensure!(rules == 7, "{rules} rules");
+    ensure!(rules == 11, "{rules} rules");
     Ok(())
 }

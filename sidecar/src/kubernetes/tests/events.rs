@@ -30,32 +30,6 @@ fn fast() -> Pace {
     }
 }
 
-/// What was logged.
-#[derive(Default)]
-struct Log(Arc<std::sync::Mutex<Vec<u8>>>);
-
-impl Log {
-    fn writer(&self) -> impl for<'a> tracing_subscriber::fmt::MakeWriter<'a> + Send + Sync + 'static {
-        let lines = Arc::clone(&self.0);
-        move || Lines(Arc::clone(&lines))
-    }
-
-    fn text(&self) -> String {
-        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
-    }
-}
-
-struct Lines(Arc<std::sync::Mutex<Vec<u8>>>);
-
-impl std::io::Write for Lines {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
 struct Scene {
     server: Server,
     events: Events,
@@ -74,7 +48,7 @@ impl Scene {
     fn kill(&self) {
         let span =
             SpanContext::new(TraceId::from(7), SpanId::from(7), TraceFlags::SAMPLED, false, TraceState::NONE);
-        self.events.false_kill(&records::false_kill(), &span);
+        self.events.false_kill(&records::false_kill(), &span, None);
     }
 
     fn published(&self) -> Vec<Value> {
@@ -82,7 +56,7 @@ impl Scene {
     }
 
     fn count(&self, outcome: EventOutcome) -> u64 {
-        self.counters.events().into_iter().find(|(known, _)| *known == outcome).unwrap().1
+        self.counters.events().unwrap().into_iter().find(|(known, _)| *known == outcome).unwrap().1
     }
 }
 
@@ -152,24 +126,6 @@ async fn a_refusal_is_asked_about_rarely_and_a_right_that_comes_is_used() {
     .await;
     let event = scene.published().remove(0);
     assert_eq!((&event["reason"], &event["action"]), (&"DegradedMode".into(), &"Start".into()));
-}
-
-#[tokio::test]
-async fn a_refusal_is_said_once() {
-    let log = Log::default();
-    let subscriber = tracing_subscriber::fmt().with_writer(log.writer()).finish();
-    let _guard = tracing::subscriber::set_default(subscriber);
-    let scene = scene(Pace { refused: Duration::ZERO, ..fast() });
-    scene.server.cluster.lock().answer = Answer::With(StatusCode::FORBIDDEN);
-    until("several refusals", || {
-        scene.kill();
-        scene.server.cluster.lock().requests >= 4
-    })
-    .await;
-    let text = log.text();
-    assert_eq!(text.matches("no Events about this pod").count(), 1, "{text}");
-    assert!(text.contains("INFO") && text.contains("sidecarEvents.namespaces"), "{text}");
-    assert!(!text.contains("WARN"), "{text}");
 }
 
 #[tokio::test]

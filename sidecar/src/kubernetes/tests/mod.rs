@@ -1,4 +1,6 @@
 //! Against an API server that is played.
 
 mod events;
+mod own_pod;
+mod peers;
 mod server;

@@ -1,19 +1,22 @@
 //! An API server that is played, on a real socket: it can refuse, hang, and go away and come back.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::extract::State;
-use axum::http::StatusCode;
+use axum::body::Body;
+use axum::extract::{Query, State};
+use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse as _, Json, Response};
-use axum::routing::post;
+use axum::routing::{get, post};
 use futures::FutureExt as _;
 use kube::{Client, Config};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
+use tokio::sync::broadcast;
 
 use crate::kubernetes::OwnPod;
 use crate::kubernetes::connection::Connection;
@@ -36,6 +39,27 @@ pub(super) struct Cluster {
     pub(super) events: Vec<Value>,
     /// Requests, whatever the answer was.
     pub(super) requests: usize,
+    pub(super) pods: Vec<Value>,
+    pub(super) services: Vec<Value>,
+    /// Watches that were begun.
+    pub(super) watches: usize,
+    /// Paths with queries of lists.
+    pub(super) lists: Vec<String>,
+    changes: broadcast::Sender<Value>,
+}
+
+impl Cluster {
+    /// Tells everybody who watches: `ADDED`, `MODIFIED` or `DELETED`.
+    pub(super) fn change(&mut self, kind: &str, object: &Value) {
+        let same = |other: &Value| other["metadata"]["uid"] == object["metadata"]["uid"];
+        let of_kind = if object["kind"] == "Pod" { &mut self.pods } else { &mut self.services };
+        of_kind.retain(|other| !same(other));
+        if kind != "DELETED" {
+            of_kind.push(object.clone());
+        }
+        // Nobody may be watching.
+        let _ = self.changes.send(json!({"type": kind, "object": object}));
+    }
 }
 
 pub(super) type Shared = Arc<Mutex<Cluster>>;
@@ -49,8 +73,16 @@ pub(super) struct Server {
 
 impl Server {
     pub(super) fn start() -> Self {
-        let cluster =
-            Arc::new(Mutex::new(Cluster { answer: Answer::Properly, events: Vec::new(), requests: 0 }));
+        let cluster = Arc::new(Mutex::new(Cluster {
+            answer: Answer::Properly,
+            events: Vec::new(),
+            requests: 0,
+            pods: Vec::new(),
+            services: Vec::new(),
+            watches: 0,
+            lists: Vec::new(),
+            changes: broadcast::channel(64).0,
+        }));
         let mut server = Self { address: ([127, 0, 0, 1], 0).into(), cluster, runtime: None };
         server.come_back();
         server
@@ -131,6 +163,10 @@ async fn answer(cluster: &Shared) -> Result<(), Response> {
 fn router(cluster: &Shared) -> Router {
     Router::new()
         .route("/apis/events.k8s.io/v1/namespaces/shop/events", post(create_event))
+        .route("/api/v1/namespaces/shop/pods", get(objects))
+        .route("/api/v1/namespaces/shop/services", get(objects))
+        .route("/api/v1/pods", get(objects))
+        .route("/api/v1/services", get(objects))
         .with_state(Arc::clone(cluster))
 }
 
@@ -140,4 +176,65 @@ async fn create_event(State(cluster): State<Shared>, Json(event): Json<Value>) -
     }
     cluster.lock().events.push(event.clone());
     (StatusCode::CREATED, Json(event)).into_response()
+}
+
+/// A list, page by page, or a watch.
+async fn objects(
+    State(cluster): State<Shared>,
+    uri: Uri,
+    Query(query): Query<HashMap<String, String>>,
+) -> Response {
+    if let Err(response) = answer(&cluster).await {
+        return response;
+    }
+    let kind = if uri.path().ends_with("pods") { "Pod" } else { "Service" };
+    let scope = uri.path().contains("/namespaces/").then_some("shop");
+    let name =
+        query.get("fieldSelector").and_then(|text| text.strip_prefix("metadata.name=")).map(str::to_owned);
+    let is_meant = move |object: &Value| {
+        object["kind"] == kind
+            && scope.is_none_or(|scope| object["metadata"]["namespace"] == scope)
+            && name.as_ref().is_none_or(|name| object["metadata"]["name"] == name.as_str())
+    };
+    if query.get("watch").is_some_and(|value| value == "true") {
+        let changes = {
+            let mut cluster = cluster.lock();
+            cluster.watches += 1;
+            cluster.changes.subscribe()
+        };
+        let lines = futures::stream::unfold((changes, is_meant), |(mut changes, is_meant)| async {
+            loop {
+                let change = changes.recv().await.ok()?;
+                if is_meant(&change["object"]) {
+                    return Some((Ok::<_, std::io::Error>(format!("{change}\n")), (changes, is_meant)));
+                }
+            }
+        });
+        return Body::from_stream(lines).into_response();
+    }
+    let mut cluster = cluster.lock();
+    cluster.lists.push(uri.to_string());
+    let all = if kind == "Pod" { &cluster.pods } else { &cluster.services };
+    let number = |key: &str, default| query.get(key).and_then(|text| text.parse().ok()).unwrap_or(default);
+    let (from, limit) = (number("continue", 0_usize), number("limit", usize::MAX));
+    let meant: Vec<&Value> = all.iter().filter(|object| is_meant(object)).collect();
+    let items: Vec<&Value> = meant.iter().copied().skip(from).take(limit).collect();
+    let next = from + items.len();
+    let mut metadata = json!({"resourceVersion": "1"});
+    if next < meant.len() {
+        metadata["continue"] = json!(next.to_string());
+    }
+    let list =
+        json!({"apiVersion": "v1", "kind": format!("{kind}List"), "metadata": metadata, "items": items});
+    Json(list).into_response()
+}
+
+/// A pod with an address.
+pub(super) fn pod(namespace: &str, name: &str, uid: &str, address: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace, "uid": uid, "resourceVersion": "1"},
+        "spec": {"nodeName": "n1", "containers": [{"name": "web", "image": "shop:7"}]},
+        "status": {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}], "qosClass": "Burstable"},
+    })
 }

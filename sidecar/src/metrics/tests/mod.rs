@@ -116,7 +116,7 @@ fn record_everything(metrics: &Metrics) {
     metrics.api_is(api);
     metrics.sockets_are([1; 11]);
     metrics.reaps_are(Arc::default());
-    metrics.kubernetes_is(Arc::default());
+    metrics.kubernetes_is(Arc::new(crate::kubernetes::KubernetesCounters::everything()));
     metrics.reloads_are(Arc::new(crate::reload::ReloadState::new(crate::config::PolicyName::Default)));
 }
 

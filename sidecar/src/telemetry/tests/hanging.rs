@@ -60,7 +60,8 @@ const DETAILS: u64 = 40;
 /// Forty connections that their peers closed (a root each), then twenty that the host killed (a close and a root each), into a
 /// queue of forty.
 fn crowd(pipeline: &Pipeline, is_hanging: impl FnOnce()) {
-    let emit = |record: &CloseRecord| spans::emit(&pipeline.tracer(), record, Mode::Ebpf, &clock(), None);
+    let emit =
+        |record: &CloseRecord| spans::emit(&pipeline.tracer(), record, Mode::Ebpf, &clock(), None, None);
     (0..DETAILS).for_each(|_| drop(emit(&records::peer_reset())));
     is_hanging();
     (0..CLOSES).for_each(|_| drop(emit(&records::false_kill())));
