@@ -18,6 +18,7 @@ mod console;
 mod demo_command;
 mod fuzz_command;
 mod image_command;
+mod kind_command;
 mod lint_command;
 mod packages;
 mod process;
@@ -53,6 +54,8 @@ enum Task {
     Fuzz(fuzz_command::FuzzOptions),
     /// Write the sidecar as an OCI archive: its static program, certificates, licences, and nothing else.
     Image(image_command::ImageOptions),
+    /// A cluster on this machine by kind: the image, the chart and its demo in it.
+    Kind(kind_command::KindOptions),
     /// Check format, lints, licences, and the rules of this repository.
     Lint(lint_command::LintOptions),
 }
@@ -78,6 +81,7 @@ fn execute(task: Task) -> Result<ExitCode> {
         Task::Test(options) => test_command::execute(&workspace, &options),
         Task::Fuzz(options) => fuzz_command::execute(&workspace, &options).map(|()| ExitCode::SUCCESS),
         Task::Image(options) => image_command::execute(&workspace, &options).map(|()| ExitCode::SUCCESS),
+        Task::Kind(options) => kind_command::execute(&workspace, &options).map(|()| ExitCode::SUCCESS),
         Task::Lint(options) => lint_command::execute(&workspace, &options),
     }
 }

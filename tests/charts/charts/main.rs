@@ -4,6 +4,7 @@ mod demo;
 mod dry_run;
 mod example;
 mod injection;
+mod kind;
 mod matrix;
 mod monitoring;
 mod pod_security;
