@@ -35,6 +35,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) has_api: bool,
     /// Whether the application does not use the port of the page of metrics itself.
     pub(crate) has_metrics: bool,
+    /// The mount of the ServiceAccount's token that the application has.
+    pub(crate) token_mount: Option<Value>,
 }
 
 impl Plan<'_> {
@@ -67,6 +69,9 @@ impl Plan<'_> {
         }
         set("securityContext", self.security_context());
         set("terminationMessagePolicy", json!("FallbackToLogsOnError"));
+        if let Some(mount) = &self.token_mount {
+            set("volumeMounts", json!([mount]));
+        }
         if self.is_native {
             set("restartPolicy", json!("Always"));
             if self.has_api {

@@ -338,6 +338,7 @@ fn inject_into(
         behind_proxy: mesh.is_some(),
         has_api,
         has_metrics,
+        token_mount: token_mount_of(&apps),
     };
     let patch = changes(&pod, base, &plan, previous.as_ref().zip(ours), warnings)?;
     Ok(match patch {
@@ -345,6 +346,15 @@ fn inject_into(
         Some(patch) if previous.is_some() => Outcome::Updated { patch, mode, is_native },
         Some(patch) => Outcome::Injected { patch, mode, is_native },
     })
+}
+
+/// Where the API server has given the application its ServiceAccount's token, as it did before it asks a webhook: a container
+/// that joins later gets none by itself. A manifest has no such mount yet, and there the API server gives it to all containers.
+fn token_mount_of(apps: &[&Object]) -> Option<Value> {
+    const PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+    let mounts = apps.iter().filter_map(|container| container.get("volumeMounts")?.as_array()).flatten();
+    let mut tokens = mounts.filter(|mount| mount.get("mountPath").and_then(Value::as_str) == Some(PATH));
+    tokens.next().cloned()
 }
 
 /// The TCP ports that a container declares.

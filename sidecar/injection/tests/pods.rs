@@ -81,6 +81,24 @@ fn in_namespace(labels: &[(&str, &str)], annotations: &[(&str, &str)]) -> Facts 
     Facts { namespace: Some(namespace), is_wanted: false, ..server("1.30") }
 }
 
+/// The API server gives the token to the containers that are there before it asks the webhook.
+#[test]
+fn the_sidecar_has_the_token_of_the_service_account_where_the_application_has() {
+    let mount = json!({"name": "shop-token-x", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": true});
+    let pod = with(
+        "/spec/template/spec/containers",
+        json!([{"name": "web", "image": "shop:7", "volumeMounts": [{"name": "data", "mountPath": "/data"}, mount]}]),
+    );
+    let mounts = |manifest: &Value| {
+        let (after, _) = injected(manifest, &server("1.20"), &settings());
+        let containers = after.pointer("/spec/template/spec/containers").and_then(Value::as_array).cloned();
+        let ours = containers.into_iter().flatten().find(|container| container["name"] == "ackbeat");
+        ours.expect("injected").get("volumeMounts").cloned()
+    };
+    assert_eq!(mounts(&pod), Some(json!([mount])));
+    assert_eq!(mounts(&deployment()), None);
+}
+
 #[test]
 fn a_native_sidecar_with_capabilities() {
     let (after, report) = injected(&deployment(), &server("1.29"), &settings());

@@ -210,10 +210,10 @@ pub struct WebhookArguments {
     #[arg(long, value_name = "DAYS", default_value_t = 365, value_parser = value_parser!(u16).range(1..=3650))]
     pub ca_days: u16,
     /// While an authority is replaced, both are trusted for this long before and after the certificate changes.
-    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = value_parser!(u32).range(1..=86_400))]
+    #[arg(long, env = "ACKBEAT_WEBHOOK_OVERLAP_SECONDS", value_name = "SECONDS", default_value_t = 600, value_parser = value_parser!(u32).range(1..=86_400))]
     pub overlap_seconds: u32,
     /// How often the Secret and the configuration are looked at.
-    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = value_parser!(u32).range(1..=3_600))]
+    #[arg(long, env = "ACKBEAT_WEBHOOK_CHECK_SECONDS", value_name = "SECONDS", default_value_t = 30, value_parser = value_parser!(u32).range(1..=3_600))]
     pub check_seconds: u32,
 }
 
