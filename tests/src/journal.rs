@@ -9,7 +9,20 @@ use anyhow::{Result, bail};
 ///
 /// # Errors
 /// Names `what` if it did not hold within `deadline`, or what `condition` failed with.
-pub fn wait_until(what: &str, deadline: Duration, mut condition: impl FnMut() -> Result<bool>) -> Result<()> {
+pub fn wait_until(what: &str, deadline: Duration, condition: impl FnMut() -> Result<bool>) -> Result<()> {
+    wait_every(Duration::from_millis(10), what, deadline, condition)
+}
+
+/// As [`wait_until`], with `pause` between two questions: for those that a program has to be started for.
+///
+/// # Errors
+/// As [`wait_until`].
+pub fn wait_every(
+    pause: Duration,
+    what: &str,
+    deadline: Duration,
+    mut condition: impl FnMut() -> Result<bool>,
+) -> Result<()> {
     let until = Instant::now() + deadline;
     loop {
         if condition()? {
@@ -18,6 +31,6 @@ pub fn wait_until(what: &str, deadline: Duration, mut condition: impl FnMut() ->
         if Instant::now() >= until {
             bail!("{what} did not hold within {deadline:?}");
         }
-        std::thread::sleep(Duration::from_millis(10));
+        std::thread::sleep(pause);
     }
 }

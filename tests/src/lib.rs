@@ -8,6 +8,7 @@ pub mod api;
 pub mod arena;
 pub mod browser;
 pub mod client;
+pub mod cluster;
 pub mod expectations;
 pub mod http_get;
 pub mod journal;

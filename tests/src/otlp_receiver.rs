@@ -91,13 +91,25 @@ impl OtlpReceiver {
     /// # Errors
     /// If it is not installed or does not listen.
     pub fn start<'a>(namespace: impl Into<Option<&'a Namespace>>, ports: OtlpPorts) -> Result<Self> {
+        Self::start_at(namespace, "127.0.0.1", ports)
+    }
+
+    /// Starts it at an address of its own (of `namespace`, if there is one).
+    ///
+    /// # Errors
+    /// As [`OtlpReceiver::start`].
+    pub fn start_at<'a>(
+        namespace: impl Into<Option<&'a Namespace>>,
+        address: &str,
+        ports: OtlpPorts,
+    ) -> Result<Self> {
         let namespace = namespace.into();
         let OtlpPorts { grpc: grpc_port, http: http_port } = ports;
         let mut command = Command::new(tools::rotel_agent()?);
         command
             .arg("start")
-            .args(["--otlp-grpc-endpoint", &format!("127.0.0.1:{grpc_port}")])
-            .args(["--otlp-http-endpoint", &format!("127.0.0.1:{http_port}")])
+            .args(["--otlp-grpc-endpoint", &format!("{address}:{grpc_port}")])
+            .args(["--otlp-http-endpoint", &format!("{address}:{http_port}")])
             .args(["--exporter", "blackhole", "--log-format", "json"])
             .args(["--debug-log", "traces", "--debug-log", "metrics", "--debug-log-verbosity", "detailed"]);
         let mut process = Process::spawn("rotel", namespace, command)?;
@@ -108,7 +120,7 @@ impl OtlpReceiver {
             Ok(Namespace::run_in(namespace, || {
                 [grpc_port, http_port]
                     .iter()
-                    .all(|port| std::net::TcpStream::connect(("127.0.0.1", *port)).is_ok())
+                    .all(|port| std::net::TcpStream::connect((address, *port)).is_ok())
             })?)
         })?;
         Ok(Self { process })

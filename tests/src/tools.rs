@@ -151,3 +151,43 @@ pub fn otelite() -> Result<PathBuf> {
 pub fn source(relative: &str) -> PathBuf {
     workspace().join("tests").join(relative)
 }
+
+/// The folder with Kubernetes' own programs: `ACKBEAT_KUBERNETES`.
+///
+/// # Errors
+/// The variable is not set, or one is missing there.
+pub fn kubernetes() -> Result<PathBuf> {
+    const HOW: &str = "run `cargo xtask test cluster`, which builds them once";
+    let folder = std::env::var_os("ACKBEAT_KUBERNETES").map(PathBuf::from).with_context(|| {
+        format!("ACKBEAT_KUBERNETES does not name the folder of Kubernetes' programs: {HOW}")
+    })?;
+    for program in ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet"] {
+        if !folder.join(program).is_file() {
+            bail!("there is no {program} in {}: {HOW}", folder.display());
+        }
+    }
+    Ok(folder)
+}
+
+/// The folder with `helm` and `kubectl` of a generation of Helm, `v3` or `v4`.
+///
+/// # Errors
+/// If it is not among the test tools.
+pub fn helm_folder(generation: &str) -> Result<PathBuf> {
+    tool(&format!("helm/{generation}"))
+}
+
+/// An OCI archive of the tests: `ackbeat`, `pause` or `python`, in the folder `ACKBEAT_IMAGES`.
+///
+/// # Errors
+/// The variable is not set, or it is not there.
+pub fn image(name: &str) -> Result<PathBuf> {
+    let folder = std::env::var_os("ACKBEAT_IMAGES")
+        .map(PathBuf::from)
+        .context("ACKBEAT_IMAGES does not name the folder of the images: run `cargo xtask test cluster`")?;
+    let archive = folder.join(format!("{name}.tar"));
+    if archive.is_file() {
+        return Ok(archive);
+    }
+    bail!("there is no {}: run `cargo xtask test cluster`", archive.display())
+}

@@ -11,7 +11,7 @@ use clap::Args;
 use crate::build_command::{self, CompilerOptions};
 use crate::packages::Installer;
 use crate::process;
-use crate::static_build::{self, Architecture};
+use crate::static_build::{self, Architecture, Profile};
 use crate::workspace::Workspace;
 
 /// The package that measures, and its program.
@@ -88,7 +88,7 @@ fn release_build(
     installer: &Installer,
 ) -> Result<PathBuf> {
     let object = build_command::ebpf_object(workspace, compiler, installer)?;
-    static_build::sidecar(workspace, &object, Architecture::OF_THIS_MACHINE, installer)
+    static_build::sidecar(workspace, &object, Architecture::OF_THIS_MACHINE, Profile::Release, installer)
 }
 
 fn word(word: &str) -> OsString {

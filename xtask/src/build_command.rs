@@ -8,7 +8,7 @@ use clap::Args;
 
 use crate::bpf_compiler::{self, Choice, Compiler, Refusal, Surroundings};
 use crate::packages::Installer;
-use crate::static_build::{self, Architecture};
+use crate::static_build::{self, Architecture, Profile};
 use crate::workspace::{BPF_TARGET, Workspace};
 use crate::{bpf_linker, bpf_probe, console, process};
 
@@ -74,7 +74,8 @@ pub(crate) fn execute(workspace: &Workspace, options: &BuildOptions) -> Result<(
         static_build::compiles(workspace, &object, options.architecture, &installer)?;
         console::progress(&format!("the static sidecar compiles for {}", options.architecture));
     } else if options.is_static {
-        let program = static_build::sidecar(workspace, &object, options.architecture, &installer)?;
+        let program =
+            static_build::sidecar(workspace, &object, options.architecture, Profile::Release, &installer)?;
         console::progress(&format!("static sidecar: {}", program.display()));
     } else if !options.only_ebpf {
         sidecar(workspace, &object, options.release)?;

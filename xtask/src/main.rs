@@ -19,6 +19,7 @@ mod demo_command;
 mod fuzz_command;
 mod image_command;
 mod kind_command;
+mod kubernetes_binaries;
 mod lint_command;
 mod packages;
 mod process;

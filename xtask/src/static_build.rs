@@ -73,6 +73,15 @@ impl Architecture {
     }
 }
 
+/// How well the compiler works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Profile {
+    /// As users run it.
+    Release,
+    /// Quickly, and without what a debugger needs: for tests.
+    Debug,
+}
+
 impl fmt::Display for Architecture {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(self.oci_name())
@@ -89,12 +98,23 @@ pub(crate) fn sidecar(
     workspace: &Workspace,
     object: &Path,
     architecture: Architecture,
+    profile: Profile,
     installer: &Installer,
 ) -> Result<PathBuf> {
     let target = architecture.target();
-    let mut command = cargo(&["build", "--release"], workspace, object, architecture, installer)?;
+    let mut command = cargo(&["build"], workspace, object, architecture, installer)?;
+    let folder = match profile {
+        Profile::Release => {
+            command.arg("--release");
+            "release"
+        }
+        Profile::Debug => {
+            command.env("CARGO_PROFILE_DEV_DEBUG", "false").env("CARGO_PROFILE_DEV_STRIP", "true");
+            "debug"
+        }
+    };
     run(&mut command, "building the static sidecar", target)?;
-    let program = workspace.target.join(target).join("release").join("ackbeat");
+    let program = workspace.target.join(target).join(folder).join("ackbeat");
     check(&program, architecture)?;
     Ok(program)
 }

@@ -49,6 +49,11 @@ pub(super) struct About {
     pub(super) description: String,
     /// An SPDX expression.
     pub(super) licenses: String,
+    /// What it starts, and with which arguments if nobody says otherwise.
+    pub(super) entrypoint: Vec<String>,
+    pub(super) arguments: Vec<String>,
+    /// How hard the layer is compressed.
+    pub(super) compression: Compression,
 }
 
 impl About {
@@ -81,7 +86,7 @@ impl About {
 pub(super) fn write(entries: &[Entry], about: &About) -> Result<Vec<u8>> {
     let layer = tar_file(entries, about.seconds)?;
     let diff_id = digest(&layer);
-    let layer = compressed(&layer)?;
+    let layer = compressed(&layer, about.compression)?;
     let labels = about.labels()?;
     let architecture = Arch::from(about.architecture.oci_name());
     let configuration = json(
@@ -92,8 +97,8 @@ pub(super) fn write(entries: &[Entry], about: &About) -> Result<Vec<u8>> {
             .config(
                 ConfigBuilder::default()
                     .user(USER)
-                    .entrypoint(["/ackbeat".to_owned()])
-                    .cmd(["run".to_owned()])
+                    .entrypoint(about.entrypoint.clone())
+                    .cmd(about.arguments.clone())
                     .working_dir("/")
                     .labels(labels.clone())
                     .build()?,
@@ -194,8 +199,8 @@ fn tar_file(entries: &[Entry], seconds: u64) -> Result<Vec<u8>> {
 }
 
 /// Gzip without name and date (RFC 1952 section 2.3.1).
-fn compressed(content: &[u8]) -> Result<Vec<u8>> {
-    let mut encoder = GzBuilder::new().mtime(0).write(Vec::new(), Compression::best());
+fn compressed(content: &[u8], level: Compression) -> Result<Vec<u8>> {
+    let mut encoder = GzBuilder::new().mtime(0).write(Vec::new(), level);
     encoder.write_all(content).context("compressing the layer")?;
     encoder.finish().context("compressing the layer")
 }
@@ -219,6 +224,9 @@ pub(super) mod tests {
             repository: "https://example.test/ackbeat".to_owned(),
             description: "A sidecar.".to_owned(),
             licenses: "MIT OR Apache-2.0".to_owned(),
+            entrypoint: vec!["/ackbeat".to_owned()],
+            arguments: vec!["run".to_owned()],
+            compression: Compression::best(),
         };
         (entries, about)
     }

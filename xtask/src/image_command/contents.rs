@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -49,6 +49,21 @@ pub(super) fn gather(
         files.push((format!("licenses/{name}"), content, 0o644));
     }
     Ok(with_folders(files))
+}
+
+/// Files of this machine at the same paths, links followed, and further ones with their content. All of them may be run.
+///
+/// # Errors
+/// A file cannot be read.
+pub(super) fn from_this_machine(files: &[PathBuf], added: Vec<(String, Vec<u8>)>) -> Result<Vec<Entry>> {
+    let mut all = Vec::with_capacity(files.len() + added.len());
+    for path in files {
+        let content = fs::read(path).with_context(|| format!("could not read {}", path.display()))?;
+        let name = path.to_str().with_context(|| format!("{} is no text", path.display()))?;
+        all.push((name.trim_start_matches('/').to_owned(), content, 0o755));
+    }
+    all.extend(added.into_iter().map(|(name, content)| (name, content, 0o755)));
+    Ok(with_folders(all))
 }
 
 /// The files, and every folder that one of them lies in.

@@ -9,11 +9,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
+use flate2::Compression;
 
 use crate::build_command::{self, CompilerOptions};
 use crate::console;
 use crate::packages::Installer;
-use crate::static_build::{self, Architecture};
+use crate::static_build::{self, Architecture, Profile};
 use crate::workspace::Workspace;
 
 mod archive;
@@ -36,6 +37,9 @@ pub(crate) struct ImageOptions {
     /// A static program that was built before, to be put in without building one.
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
+    /// Compile quickly, not well: for tests. The image is several times as large, and the sidecar as slow.
+    #[arg(long, conflicts_with = "program")]
+    debug: bool,
     /// Write the files of the image below this folder too, where `sidecar/Dockerfile` copies them from.
     #[arg(long, value_name = "FOLDER")]
     unpacked: Option<PathBuf>,
@@ -61,7 +65,8 @@ pub(crate) fn execute(workspace: &Workspace, options: &ImageOptions) -> Result<(
         Some(program) => program.clone(),
         None => {
             let object = build_command::ebpf_object(workspace, &options.compiler, &installer)?;
-            static_build::sidecar(workspace, &object, Architecture::OF_THIS_MACHINE, &installer)?
+            let profile = if options.debug { Profile::Debug } else { Profile::Release };
+            static_build::sidecar(workspace, &object, Architecture::OF_THIS_MACHINE, profile, &installer)?
         }
     };
     static_build::check(&program, Architecture::OF_THIS_MACHINE)?;
@@ -108,13 +113,16 @@ fn write(
         repository: package.repository.clone().unwrap_or_default(),
         description: package.description.clone().unwrap_or_default(),
         licenses: package.license.clone().unwrap_or_default(),
+        entrypoint: vec!["/ackbeat".to_owned()],
+        arguments: vec!["run".to_owned()],
+        compression: if options.debug { Compression::fast() } else { Compression::best() },
     };
     let content = archive::write(&entries, &about)?;
     let found = read_back::read(&content).context("the archive does not read back")?;
     found.must_hold(&entries, &about)?;
     let size_bytes = content.len() as u64;
     ensure!(
-        size_bytes <= SIZE_MAX_BYTES,
+        options.debug || size_bytes <= SIZE_MAX_BYTES,
         "the image has {size_bytes} bytes, more than {SIZE_MAX_BYTES}: look at what the program links (`cargo bloat`)"
     );
     if let Some(folder) = path.parent() {
@@ -125,6 +133,55 @@ fn write(
     }
     fs::write(&path, content).with_context(|| format!("could not write {}", path.display()))?;
     Ok(Image { path, digest: found.manifest_digest, size_bytes })
+}
+
+/// The image for tests: made quickly, at `output`.
+///
+/// # Errors
+/// As [`execute`].
+pub(crate) fn for_tests(workspace: &Workspace, compiler: &CompilerOptions, output: PathBuf) -> Result<()> {
+    let compiler = compiler.clone();
+    let options = ImageOptions {
+        output: Some(output),
+        name: None,
+        program: None,
+        debug: true,
+        unpacked: None,
+        compiler,
+    };
+    execute(workspace, &options)
+}
+
+/// Writes an image of other programs for tests: `files` are copied from this machine to the same paths, `added` are further
+/// ones with their content.
+///
+/// # Errors
+/// A file cannot be read, or the archive cannot be written.
+pub(crate) fn of_files(
+    name: &str,
+    entrypoint: &str,
+    files: &[PathBuf],
+    added: Vec<(String, Vec<u8>)>,
+    output: &Path,
+) -> Result<()> {
+    let about = archive::About {
+        name: name.to_owned(),
+        version: "1".to_owned(),
+        architecture: Architecture::OF_THIS_MACHINE,
+        seconds: 0,
+        repository: String::new(),
+        description: "For tests".to_owned(),
+        licenses: String::new(),
+        entrypoint: vec![entrypoint.to_owned()],
+        arguments: Vec::new(),
+        compression: Compression::fast(),
+    };
+    let entries = contents::from_this_machine(files, added)?;
+    if let Some(folder) = output.parent() {
+        fs::create_dir_all(folder).with_context(|| format!("could not make {}", folder.display()))?;
+    }
+    let content = archive::write(&entries, &about)?;
+    fs::write(output, content).with_context(|| format!("could not write {}", output.display()))
 }
 
 /// Seconds since 1970 for every date in the image (<https://reproducible-builds.org/specs/source-date-epoch/>).
@@ -153,6 +210,7 @@ mod tests {
                 output: Some(folder.path().join(name)),
                 name: None,
                 program: None,
+                debug: false,
                 unpacked: Some(folder.path().join(name).with_extension("root")),
                 compiler: CompilerOptions {
                     bpf_toolchain: Choice::Auto,

@@ -85,7 +85,7 @@ impl Found {
         ensure!(self.entries == sorted, "the layer holds other files than were put in");
         let config = self.configuration.config().as_ref().context("nothing says what to run")?;
         ensure!(
-            config.entrypoint().as_deref() == Some(&["/ackbeat".to_owned()]),
+            config.entrypoint().as_deref() == Some(about.entrypoint.as_slice()),
             "{:?}",
             config.entrypoint()
         );

@@ -14,6 +14,7 @@ use crate::workspace::Workspace;
 
 mod bpf_ways;
 mod cargo_test;
+mod cluster;
 mod helm;
 mod lanes;
 mod ranks;

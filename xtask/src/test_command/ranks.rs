@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
 
 use super::report::RankReport;
-use super::{TestOptions, bpf_ways, cargo_test, helm, lanes, tools, vm};
+use super::{TestOptions, bpf_ways, cargo_test, cluster, helm, lanes, tools, vm};
 use crate::build_command::{self, CompilerOptions, OBJECT_VARIABLE};
 use crate::packages::Installer;
 use crate::workspace::{Package, Workspace};
@@ -73,12 +73,14 @@ pub(crate) enum Rank {
     Namespaces,
     /// Other kernels, booted under QEMU. Only where it is asked for: minutes for each kernel.
     Vm,
+    /// Root: a Kubernetes of one node, whose programs are built first. Only where it is asked for.
+    Cluster,
 }
 
 impl Rank {
     /// In the order in which they run.
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Pure, Self::InProcess, Self::Toolchains, Self::Namespaces, Self::Vm];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Pure, Self::InProcess, Self::Toolchains, Self::Namespaces, Self::Vm, Self::Cluster];
     /// Those that run where none is asked for.
     pub(crate) const USUAL: [Self; 4] = [Self::Pure, Self::InProcess, Self::Toolchains, Self::Namespaces];
 
@@ -90,6 +92,7 @@ impl Rank {
             Self::Toolchains => "toolchains",
             Self::Namespaces => "namespaces",
             Self::Vm => "vm",
+            Self::Cluster => "cluster",
         }
     }
 }
@@ -158,6 +161,10 @@ pub(crate) fn run(
         Rank::Toolchains => bpf_ways::run(workspace, compiler, installer, report),
         Rank::Namespaces => namespaces(workspace, options, installer, report),
         Rank::Vm => vm::run(workspace, compiler, &options.vm, installer, report),
+        Rank::Cluster => {
+            let tests = workspace.package(TESTS_PACKAGE)?;
+            cluster::run(workspace, options, &targets_of(tests, rank), installer, report)
+        }
     }
 }
 
