@@ -43,10 +43,11 @@ fn injector(kubectl: &Kubectl<'_>) -> Result<String> {
     found.context("the pod was found and lost")
 }
 
-/// A pod of the injector that has just started.
+/// A pod of the injector that has just started. The one before it is gone: a pod that is deleted by force goes on to answer for
+/// some seconds.
 fn new_injector(kubectl: &Kubectl<'_>) -> Result<String> {
     let old = injector(kubectl)?;
-    kubectl.run(&["delete", "pod", "--namespace", OWN_NAMESPACE, &old, "--grace-period=0", "--force"])?;
+    kubectl.run(&["delete", "pod", "--namespace", OWN_NAMESPACE, &old, "--grace-period=1"])?;
     let mut found = None;
     wait_every(PAUSE, "a new pod of the injector", POD_DEADLINE, || {
         found = kubectl.pods(OWN_NAMESPACE, INJECTOR)?.into_iter().find(|pod| *pod != old);

@@ -122,7 +122,7 @@ pub(crate) fn a_missing_capability_is_named(installed: &mut Installed) -> Result
         let name = format!("CAP_{missing}");
         let line = kubectl.wait_for_log(DEMO_NAMESPACE, &degraded, "ackbeat", &name, POD_DEADLINE)?;
         ensure!(line.contains("WARN"), "{line}");
-        kubectl.wait_for_log(DEMO_NAMESPACE, &degraded, "ackbeat", "mode=\"sock-diag\"", POD_DEADLINE)?;
+        kubectl.wait_for_log(DEMO_NAMESPACE, &degraded, "ackbeat", "mode=\"sock_diag\"", POD_DEADLINE)?;
         kubectl.wait_for_log(DEMO_NAMESPACE, &strict, "ackbeat", &name, POD_DEADLINE)?;
         let mut code = None;
         ackbeat_tests::journal::wait_every(
@@ -180,7 +180,7 @@ pub(crate) fn sock_diag_needs_no_privilege(installed: &mut Installed) -> Result<
     let uid = status(pid, "Uid")?;
     ensure!(uid.split_whitespace().all(|uid| uid == "65532"), "it runs as {uid}");
     let span = installed.span("the span of a close in mode sock-diag", SPAN_DEADLINE, |span| {
-        of_resource(span, "k8s.pod.name") == host && word(span, "ackbeat.mode") == "sock-diag"
+        of_resource(span, "k8s.pod.name") == host && word(span, "ackbeat.mode") == "sock_diag"
     })?;
     ensure!(!word(&span, "network.peer.address").is_empty(), "{span:?}");
     annotate("auto")
