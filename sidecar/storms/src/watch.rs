@@ -45,6 +45,9 @@ struct Peer {
     is_unreachable: bool,
     /// The latest reading of its socket.
     is_unanswering: bool,
+    closed_at: Option<Timestamp>,
+    /// The round in which it counts among those that were given up.
+    given_up: Option<u32>,
 }
 
 impl Peer {
@@ -119,7 +122,7 @@ impl StormWatch {
                 }
                 if let Some(timeouts) = timeouts {
                     let is_unanswering = timeouts >= self.settings.outage_timeouts;
-                    self.set_silence(connection, |peer| peer.is_unanswering = is_unanswering && peer.is_open);
+                    self.read(connection, is_unanswering);
                 }
             }
             Fact::Lost { at } => {
@@ -153,10 +156,14 @@ impl StormWatch {
                 }
                 self.end_silence(record.connection);
                 if let Some(peer) = self.peers.remove(&record.connection)
-                    && peer.is_open
                     && let Some(port) = self.ports.get_mut(&peer.local_port)
                 {
-                    port.reach.open = port.reach.open.saturating_sub(1);
+                    if peer.is_open {
+                        port.reach.open = port.reach.open.saturating_sub(1);
+                    }
+                    if let Some(round) = peer.given_up {
+                        port.reach.forget(round);
+                    }
                 }
             }
             _ => {}
@@ -241,7 +248,15 @@ impl StormWatch {
         port.reach.opened();
         self.peers.insert(
             connection,
-            Peer { local_port, opened_at: at, is_open: true, is_unreachable: false, is_unanswering: false },
+            Peer {
+                local_port,
+                opened_at: at,
+                is_open: true,
+                is_unreachable: false,
+                is_unanswering: false,
+                closed_at: None,
+                given_up: None,
+            },
         );
         true
     }
@@ -257,6 +272,7 @@ impl StormWatch {
     fn closing(&mut self, connection: ConnectionId, at: Timestamp) {
         let Some(peer) = self.peers.get_mut(&connection).filter(|peer| peer.is_open) else { return };
         peer.is_open = false;
+        peer.closed_at = Some(at);
         if let Some(port) = self.ports.get_mut(&peer.local_port) {
             port.reach.open = port.reach.open.saturating_sub(1);
             // Short lives end as often as they begin: where more come, more go, and nobody comes back.
@@ -264,8 +280,27 @@ impl StormWatch {
                 port.closed(at, connection, &self.settings);
             }
         }
-        // Whoever was given up is expected back on another connection: its silence on this one says nothing any more.
+        // Whoever was given up is expected back on another connection. Its silence on this one says something only until anybody is
+        // heard.
         self.end_silence(connection);
+    }
+
+    /// A reading of a peer's socket. After a close it is read on, for the post-mortem.
+    fn read(&mut self, connection: ConnectionId, is_unanswering: bool) {
+        let Some(peer) = self.peers.get_mut(&connection) else { return };
+        let Some(closed_at) = peer.closed_at else {
+            self.set_silence(connection, |peer| peer.is_unanswering = is_unanswering);
+            return;
+        };
+        let Some(port) = self.ports.get_mut(&peer.local_port) else { return };
+        match peer.given_up {
+            None if is_unanswering => peer.given_up = port.reach.give_up(closed_at),
+            Some(round) if !is_unanswering => {
+                port.reach.forget(round);
+                peer.given_up = None;
+            }
+            _ => {}
+        }
     }
 
     fn end_silence(&mut self, connection: ConnectionId) {

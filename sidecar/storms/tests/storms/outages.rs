@@ -49,6 +49,28 @@ fn timeouts_of_most_peers_are_an_outage_whatever_their_verdicts_are() {
     }
 }
 
+/// A host gives peers up while nothing comes: their sockets are read on, and are as silent as those that are left. Once anybody
+/// is heard, they are expected on another connection.
+#[test]
+fn those_who_were_given_up_in_silence_count_until_anybody_is_heard() {
+    for is_heard in [false, true] {
+        let mut world = World::new();
+        let peers = ten(&mut world);
+        for peer in &peers[..6] {
+            world.close(11_500, *peer);
+        }
+        if is_heard {
+            world.arrive(11_700, 77);
+        }
+        for peer in &peers[..6] {
+            world.time_out(13_000, *peer, 10_000, 3);
+        }
+        world.pass(13_300);
+        let outage = world.port().outage;
+        assert_eq!(outage.map(|outage| outage.peers), (!is_heard).then_some(6), "{is_heard}");
+    }
+}
+
 #[test]
 fn a_new_connection_ends_an_outage() {
     let mut world = World::new();
