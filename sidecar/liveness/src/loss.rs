@@ -47,6 +47,12 @@ pub(crate) struct Loss {
 #[derive(Clone, Copy, Debug)]
 struct Half {
     began_at: Timestamp,
+    counts: Counts,
+}
+
+/// What got through and what did not.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
     acknowledged_bytes: u64,
     retransmissions: u32,
     /// Readings that saw a retransmission since the one before.
@@ -56,8 +62,32 @@ struct Half {
     thin_repaired: u32,
 }
 
+impl Counts {
+    /// What one reading saw since the one before.
+    fn of(acknowledged_bytes: u64, retransmissions: u32) -> Self {
+        let (is_thin, is_repaired) = (acknowledged_bytes <= THIN_BYTES, retransmissions > 0);
+        Self {
+            acknowledged_bytes,
+            retransmissions,
+            readings: u32::from(is_repaired),
+            thin: u32::from(is_thin),
+            thin_repaired: u32::from(is_thin && is_repaired),
+        }
+    }
+
+    const fn plus(self, more: Self) -> Self {
+        Self {
+            acknowledged_bytes: self.acknowledged_bytes.saturating_add(more.acknowledged_bytes),
+            retransmissions: self.retransmissions.saturating_add(more.retransmissions),
+            readings: self.readings.saturating_add(more.readings),
+            thin: self.thin.saturating_add(more.thin),
+            thin_repaired: self.thin_repaired.saturating_add(more.thin_repaired),
+        }
+    }
+}
+
 /// How much more it takes than on a clean path to say that nobody is there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Doubt {
     /// Nothing was lost lately, as far as was seen.
     None,
@@ -90,14 +120,7 @@ impl Loss {
             return;
         }
         let half = self.half(later.at);
-        let retransmissions = after.saturating_sub(before);
-        half.acknowledged_bytes = half.acknowledged_bytes.saturating_add(acknowledged_bytes);
-        half.retransmissions = half.retransmissions.saturating_add(retransmissions);
-        half.readings = half.readings.saturating_add(u32::from(retransmissions > 0));
-        if acknowledged_bytes <= THIN_BYTES {
-            half.thin = half.thin.saturating_add(1);
-            half.thin_repaired = half.thin_repaired.saturating_add(u32::from(retransmissions > 0));
-        }
+        half.counts = half.counts.plus(Counts::of(acknowledged_bytes, after.saturating_sub(before)));
     }
 
     /// Whether what was lost before this reading may be laid to a queue. An unknown round trip is no long one.
@@ -115,61 +138,55 @@ impl Loss {
             self.halves = [running, None];
         }
         let [_, running] = &mut self.halves;
-        running.get_or_insert(Half {
-            began_at: at,
-            acknowledged_bytes: 0,
-            retransmissions: 0,
-            readings: 0,
-            thin: 0,
-            thin_repaired: 0,
-        })
+        running.get_or_insert(Half { began_at: at, counts: Counts::default() })
+    }
+
+    /// What the halves that count at `at` add up to.
+    fn lately(&self, at: Timestamp) -> Counts {
+        let recent = self.halves.iter().flatten().filter(|half| at.ms_since(half.began_at) <= MEMORY_MS);
+        recent.fold(Counts::default(), |sum, half| sum.plus(half.counts))
+    }
+
+    /// The timeouts of each spell that counts at `at`.
+    fn recent_spells(&self, at: Timestamp) -> impl Iterator<Item = u8> {
+        let spells = self.healed_spells.iter().flatten();
+        spells.filter(move |(healed, _)| at.ms_since(*healed) <= MEMORY_MS).map(|(_, timeouts)| *timeouts)
     }
 
     /// Whether the path was losing segments by chance at `at`.
     pub(crate) fn is_lossy(&self, at: Timestamp) -> bool {
-        self.has_lost_round_trips(at) || self.has_retransmitted_on_and_on(at)
+        self.is_lossy_by(&self.lately(at), at)
+    }
+
+    fn is_lossy_by(&self, lately: &Counts, at: Timestamp) -> bool {
+        self.has_lost_round_trips(at) || has_retransmitted_on_and_on(lately)
     }
 
     /// How much a silence from `at` on may owe to chance. Weaker than [`Self::is_lossy`]: one repair is a doubt, and where a
     /// peer only answers late, its path is no lossy one.
     pub(crate) fn doubt(&self, at: Timestamp) -> Doubt {
-        let recent = self.halves.iter().flatten().filter(|half| at.ms_since(half.began_at) <= MEMORY_MS);
-        let (thin, repaired, readings) = recent.fold((0_u32, 0_u32, 0_u32), |sum, half| {
-            (
-                sum.0.saturating_add(half.thin),
-                sum.1.saturating_add(half.thin_repaired),
-                sum.2.saturating_add(half.readings),
-            )
-        });
-        let is_thin_lossy = repaired >= THIN_REPAIRED && repaired.saturating_mul(THIN_PER_REPAIRED) >= thin;
-        if is_thin_lossy || self.is_lossy(at) {
+        let lately = self.lately(at);
+        let is_thin_lossy = lately.thin_repaired >= THIN_REPAIRED
+            && lately.thin_repaired.saturating_mul(THIN_PER_REPAIRED) >= lately.thin;
+        if is_thin_lossy || self.is_lossy_by(&lately, at) {
             return Doubt::Strong;
         }
-        let has_healed =
-            self.healed_spells.iter().flatten().any(|(healed, _)| at.ms_since(*healed) <= MEMORY_MS);
-        if has_healed || readings > 0 { Doubt::Some } else { Doubt::None }
+        let has_healed = self.recent_spells(at).next().is_some();
+        if has_healed || lately.readings > 0 { Doubt::Some } else { Doubt::None }
     }
 
     fn has_lost_round_trips(&self, at: Timestamp) -> bool {
-        let recent =
-            self.healed_spells.iter().flatten().filter(|(healed, _)| at.ms_since(*healed) <= MEMORY_MS);
-        let (spells, timeouts) =
-            recent.fold((0, 0), |(spells, timeouts), (_, count)| (spells + 1, timeouts + u32::from(*count)));
+        let (spells, timeouts) = self
+            .recent_spells(at)
+            .fold((0, 0), |(spells, timeouts), count| (spells + 1, timeouts + u32::from(count)));
         spells >= SPELLS && timeouts >= TIMEOUTS
     }
+}
 
-    fn has_retransmitted_on_and_on(&self, at: Timestamp) -> bool {
-        let recent = self.halves.iter().flatten().filter(|half| at.ms_since(half.began_at) <= MEMORY_MS);
-        let (readings, retransmissions, bytes) = recent.fold((0_u32, 0_u64, 0_u64), |sum, half| {
-            (
-                sum.0.saturating_add(half.readings),
-                sum.1.saturating_add(u64::from(half.retransmissions)),
-                sum.2.saturating_add(half.acknowledged_bytes),
-            )
-        });
-        let segments = bytes / SEGMENT_BYTES;
-        readings >= READINGS && retransmissions.saturating_mul(SEGMENTS_PER_RETRANSMISSION) >= segments
-    }
+fn has_retransmitted_on_and_on(lately: &Counts) -> bool {
+    let segments = lately.acknowledged_bytes / SEGMENT_BYTES;
+    let retransmissions = u64::from(lately.retransmissions);
+    lately.readings >= READINGS && retransmissions.saturating_mul(SEGMENTS_PER_RETRANSMISSION) >= segments
 }
 
 #[cfg(test)]

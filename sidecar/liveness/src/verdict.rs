@@ -93,11 +93,13 @@ impl Facts<'_> {
     /// clean path on: an outage of all peers is told by that one.
     pub(crate) fn decides_at(&self) -> Option<Timestamp> {
         let snapshot = self.evidence.snapshot.as_ref()?;
-        let silent_since = self.absent_since(self.evidence.heard_at(), self.evidence.queued_since?);
+        let count = self.evidence.retransmits()?;
         let first_missing = u32::from(self.policy.unreachable_retransmits.max(1) - 1);
-        let last_missing = u32::from(self.enough_retransmits(silent_since, snapshot) - 1);
-        let is_next = |count: u32| (first_missing..=last_missing).contains(&count);
-        if is_outstanding(snapshot) != Some(true) || !self.evidence.retransmits().is_some_and(is_next) {
+        if is_outstanding(snapshot) != Some(true) || count < first_missing {
+            return None;
+        }
+        let silent_since = self.absent_since(self.evidence.heard_at(), self.evidence.queued_since?);
+        if count >= u32::from(self.enough_retransmits(silent_since, snapshot)) {
             return None;
         }
         let due = snapshot.last_send_at?.plus_ms(u64::from(snapshot.rto_ms?));

@@ -40,17 +40,21 @@ pub struct Totals {
 struct Peer {
     local_port: u16,
     opened_at: Timestamp,
-    is_open: bool,
+    /// `None` while it is open.
+    closed_at: Option<Timestamp>,
     /// Its verdict.
     is_unreachable: bool,
     /// The latest reading of its socket.
     is_unanswering: bool,
-    closed_at: Option<Timestamp>,
     /// The round in which it counts among those that were given up.
     given_up: Option<u32>,
 }
 
 impl Peer {
+    const fn is_open(&self) -> bool {
+        self.closed_at.is_none()
+    }
+
     const fn is_silent(&self) -> bool {
         self.is_unreachable || self.is_unanswering
     }
@@ -158,7 +162,7 @@ impl StormWatch {
                 if let Some(peer) = self.peers.remove(&record.connection)
                     && let Some(port) = self.ports.get_mut(&peer.local_port)
                 {
-                    if peer.is_open {
+                    if peer.is_open() {
                         port.reach.open = port.reach.open.saturating_sub(1);
                     }
                     if let Some(round) = peer.given_up {
@@ -251,10 +255,9 @@ impl StormWatch {
             Peer {
                 local_port,
                 opened_at: at,
-                is_open: true,
+                closed_at: None,
                 is_unreachable: false,
                 is_unanswering: false,
-                closed_at: None,
                 given_up: None,
             },
         );
@@ -270,8 +273,7 @@ impl StormWatch {
     }
 
     fn closing(&mut self, connection: ConnectionId, at: Timestamp) {
-        let Some(peer) = self.peers.get_mut(&connection).filter(|peer| peer.is_open) else { return };
-        peer.is_open = false;
+        let Some(peer) = self.peers.get_mut(&connection).filter(|peer| peer.is_open()) else { return };
         peer.closed_at = Some(at);
         if let Some(port) = self.ports.get_mut(&peer.local_port) {
             port.reach.open = port.reach.open.saturating_sub(1);

@@ -390,17 +390,22 @@ fn path_that_loses_by_chance_gets_more_time() {
     assert!(world.assessed(ID).kill_justified);
 }
 
-/// The same for a Pong, which may be lost with all of its repetitions.
-#[test]
-fn path_that_loses_by_chance_gives_a_pong_more_time_too() {
-    let mut world = websocket(Peer::Healthy);
-    for _ in 0..3 {
+/// The peer is gone for three seconds, with a Ping on its way, and is back for five, so many times.
+fn heal_from(world: &mut World, spells: u32) {
+    for _ in 0..spells {
         world.socket(ID).peer = Peer::Gone;
         world.ping(ID);
         world.run_ms(3_000);
         world.socket(ID).peer = Peer::Healthy;
         world.run_ms(5_000);
     }
+}
+
+/// The same for a Pong, which may be lost with all of its repetitions.
+#[test]
+fn path_that_loses_by_chance_gives_a_pong_more_time_too() {
+    let mut world = websocket(Peer::Healthy);
+    heal_from(&mut world, 3);
     world.socket(ID).peer = Peer::Mute;
     world.ping(ID);
     world.run_ms(30_000);
@@ -467,13 +472,7 @@ fn burst_that_a_wide_window_took_is_no_silence() {
 fn two_long_spells_make_a_path_lossy_and_one_does_not() {
     for (spells, is_justified) in [(1, true), (2, false)] {
         let mut world = websocket(Peer::Healthy);
-        for _ in 0..spells {
-            world.socket(ID).peer = Peer::Gone;
-            world.ping(ID);
-            world.run_ms(3_000);
-            world.socket(ID).peer = Peer::Healthy;
-            world.run_ms(5_000);
-        }
+        heal_from(&mut world, spells);
         world.socket(ID).peer = Peer::Gone;
         world.ping(ID);
         world.run_ms(11_500);
@@ -491,13 +490,7 @@ fn two_long_spells_make_a_path_lossy_and_one_does_not() {
 fn lossy_path_needs_more_timeouts_before_a_peer_is_called_unreachable() {
     for (spells, after_4_s) in [(0, Verdict::Unreachable), (2, Verdict::Unknown)] {
         let mut world = websocket(Peer::Healthy);
-        for _ in 0..spells {
-            world.socket(ID).peer = Peer::Gone;
-            world.ping(ID);
-            world.run_ms(3_000);
-            world.socket(ID).peer = Peer::Healthy;
-            world.run_ms(5_000);
-        }
+        heal_from(&mut world, spells);
         world.socket(ID).peer = Peer::Gone;
         world.ping(ID);
         world.run_ms(4_000);
@@ -511,13 +504,7 @@ fn lossy_path_needs_more_timeouts_before_a_peer_is_called_unreachable() {
 #[test]
 fn path_is_lossy_for_a_minute_only() {
     let mut world = websocket(Peer::Healthy);
-    for _ in 0..3 {
-        world.socket(ID).peer = Peer::Gone;
-        world.ping(ID);
-        world.run_ms(3_000);
-        world.socket(ID).peer = Peer::Healthy;
-        world.run_ms(5_000);
-    }
+    heal_from(&mut world, 3);
     for _ in 0..35 {
         world.ping(ID);
         world.run_ms(2_000);
